@@ -1,0 +1,47 @@
+# The verbs of this repository. CI calls these and nothing else.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# torch first and by itself, held fast in every later install: left to a resolver, it comes with gigabytes of CUDA.
+TORCH ?= 2.13.0
+
+.PHONY: help setup check test test-slow bench docs format build
+
+help:  ## say what the verbs do
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /: /'
+
+setup: $(VENV)/.ready  ## make a virtual environment with everything for development
+
+$(VENV)/.ready: pyproject.toml Makefile
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet "torch==$(TORCH)"
+	$(BIN)/python -c "import torch; print(f'torch=={torch.__version__}')" > $(VENV)/constraints.txt
+	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[dev]'
+	touch $@
+
+check: setup  ## lint, format, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: setup  ## the fast tier: under 3 minutes on 2 cores
+	$(BIN)/pytest -n 2 -m "not slow" --durations 5
+
+test-slow: setup  ## the slow tier: 2,000 examples for every law, and all tests marked slow
+	CRUCIFORM_EXAMPLES=2000 $(BIN)/pytest -n 2 tests/property --timeout 1800
+	$(BIN)/pytest -n 2 -m slow --durations 5
+
+bench: setup  ## measure, and record into results/
+	$(BIN)/python benchmarks/plan_arithmetic.py
+	$(BIN)/python benchmarks/initialisation.py
+
+
+docs: setup  ## check that the texts' commands, links and numbers hold
+	$(BIN)/pytest -q tests/house/test_texts.py
+
+build: setup  ## build the wheel and the source distribution
+	$(BIN)/python -m build --no-isolation --outdir build/dist
+
+format: setup  ## put the code in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .

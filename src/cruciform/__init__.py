@@ -1,0 +1,71 @@
+"""cruciform: convolutional networks rebuilt from small basis filters before training.
+
+The front door. Names are loaded when they are first used, so that importing costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from cruciform.errors import CruciformError
+    from cruciform.measure.gradients import diagnose
+    from cruciform.measure.macs import profile
+    from cruciform.models.card import model_card
+    from cruciform.models.zoo import create_model, list_models
+    from cruciform.nn.composite import CompositeConv
+    from cruciform.nn.initialise import initialise_
+    from cruciform.nn.inspect import spec_of
+    from cruciform.plan import FilterGroup, LayerPlan, Stage
+    from cruciform.schemes import cross, make_plan
+    from cruciform.spec import ConvSpec
+
+_HOMES = {
+    "CompositeConv": "nn.composite",
+    "ConvSpec": "spec",
+    "CruciformError": "errors",
+    "FilterGroup": "plan",
+    "LayerPlan": "plan",
+    "Stage": "plan",
+    "create_model": "models.zoo",
+    "cross": "schemes",
+    "diagnose": "measure.gradients",
+    "initialise_": "nn.initialise",
+    "list_models": "models.zoo",
+    "make_plan": "schemes",
+    "model_card": "models.card",
+    "profile": "measure.macs",
+    "spec_of": "nn.inspect",
+}
+
+__all__ = [
+    "CompositeConv",
+    "ConvSpec",
+    "CruciformError",
+    "FilterGroup",
+    "LayerPlan",
+    "Stage",
+    "__version__",
+    "create_model",
+    "cross",
+    "diagnose",
+    "initialise_",
+    "list_models",
+    "make_plan",
+    "model_card",
+    "profile",
+    "spec_of",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,90 @@
+"""What several commands share: finding a model by what was typed, tables, and JSON."""
+
+import importlib
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from cruciform.errors import OptionError, UnknownNameError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="A network of 'cruciform models', or your own as package.module:function (no arguments)."
+    ),
+]
+SizeOption = Annotated[
+    str | None, typer.Option("--input", metavar="CxHxW", help="Channels and size of one input, as 3x224x224.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
+
+
+def console() -> Console:
+    """Returns a console that does not fold wide tables when nobody looks at it."""
+    return Console(width=None if sys.stdout.isatty() else 160, soft_wrap=True)
+
+
+def find_model(name: str, size: str | None, *, init: str | None = None) -> "tuple[nn.Module, tuple[int, ...]]":
+    """Returns the network that was asked for, and the size of its input."""
+    from cruciform.models.zoo import create_model, list_models
+    from cruciform.nn.init import DEFAULT_RULE
+    from cruciform.nn.initialise import initialise_
+
+    if ":" not in name:
+        try:
+            network = create_model(name, init=init or DEFAULT_RULE)
+        except UnknownNameError as error:
+            if name in list_models():
+                raise  # it is the initialisation that is unknown
+            raise UnknownNameError(f"{error} For a network of your own type package.module:function.") from None
+        return network, read_size(size) if size else network.config.input_shape
+    if size is None:
+        raise OptionError(f"the input of {name} is not known; add --input, for instance --input 3x224x224")
+    model = _import_model(name)
+    return (initialise_(model, init) if init else model), read_size(size)
+
+
+def _import_model(name: str) -> "nn.Module":
+    from torch import nn
+
+    module, _, attribute = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))  # as python -m does: the user's own files come first
+    try:
+        made = getattr(importlib.import_module(module), attribute)()
+    except (ImportError, AttributeError) as error:
+        raise OptionError(f"{name} can't be imported: {error}") from error
+    if not isinstance(made, nn.Module):
+        raise OptionError(f"{name}() returned {type(made).__name__}, not a torch module")
+    return made
+
+
+def read_size(text: str) -> tuple[int, ...]:
+    """Reads ``3x224x224``."""
+    parts = text.lower().replace("×", "x").split("x")
+    if not 2 <= len(parts) <= 4 or not all(part.isdecimal() and int(part) for part in parts):
+        raise OptionError(f"{text!r} is not an input size; write channels and sizes, as 3x224x224 or 1x64x64x64")
+    return tuple(map(int, parts))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> None:
+    """Prints a table; the first ``left`` columns are text, the others numbers."""
+    table = Table(title=title, title_justify="left")
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index < left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
+
+
+def print_json(data: Any) -> None:
+    """Prints plain data as JSON."""
+    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))

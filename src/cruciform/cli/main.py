@@ -1,0 +1,51 @@
+"""The program ``cruciform``: gathers the commands and turns our own errors into one sentence.
+
+Exit codes: 0 done, 1 the answer is no (a check failed, a network is judged untrainable), 2 the command can't be
+carried out as given.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from cruciform import __version__
+from cruciform.cli import doctor, models, paper, profile
+from cruciform.errors import CruciformError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="CNNs rebuilt from small basis filters before training: cheaper, initialised to train, counted to the digit.",
+    epilog="Start with: cruciform models, then: cruciform profile vgg11_gmp_lr",
+)
+app.command("models")(models.models)
+app.command("profile")(profile.profile)
+app.command("doctor")(doctor.doctor)
+app.add_typer(paper.app, name="paper")
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"cruciform {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def run() -> None:
+    """Runs the program."""
+    try:
+        app()
+    except CruciformError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)

@@ -1,0 +1,55 @@
+"""The exception tree. Every message says what was given, what is allowed and what to type.
+
+::
+
+    CruciformError
+    ├── SpecError             a convolution that can't exist                    (ValueError)
+    ├── PlanError             a plan that can't exist, or can't be built        (ValueError)
+    │   └── NotLinearError    a plan with no equal single kernel
+    ├── ShapeError            an input that does not fit a network              (ValueError)
+    ├── OptionError           an option that a network does not take            (ValueError)
+    ├── UnknownNameError      a name that no registry knows                     (LookupError)
+    ├── CountError            two counts of one network that disagree
+    ├── DiagnosisError        a network in which no gradient can be measured
+    └── MissingExtraError     an optional package that is not installed         (ImportError)
+"""
+
+
+class CruciformError(Exception):
+    """Base of all errors that this library raises on purpose."""
+
+
+class SpecError(CruciformError, ValueError):
+    """A convolution was described that can't exist."""
+
+
+class PlanError(CruciformError, ValueError):
+    """A plan was described that can't exist, or a scheme can't be applied to a convolution."""
+
+
+class NotLinearError(PlanError):
+    """A plan has no exactly equal single kernel."""
+
+
+class ShapeError(CruciformError, ValueError):
+    """An input does not fit the layer or network that it was given to."""
+
+
+class OptionError(CruciformError, ValueError):
+    """A network was asked for with an option, or a value of it, that it does not take."""
+
+
+class UnknownNameError(CruciformError, LookupError):
+    """A name was asked for that the registry does not hold."""
+
+
+class CountError(CruciformError):
+    """Two independent counts of the same layer disagree, so no total is given."""
+
+
+class DiagnosisError(CruciformError):
+    """The doctor could not measure a gradient in this network."""
+
+
+class MissingExtraError(CruciformError, ImportError):
+    """An optional package is needed that is not installed."""

@@ -1,0 +1,1 @@
+"""Instruments: what a network costs, and whether it can be trained."""

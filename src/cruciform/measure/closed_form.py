@@ -1,0 +1,114 @@
+"""Multiply-accumulates of one call from its arguments alone: arithmetic, with nothing taken from its result.
+
+Counted are convolutions and matrix products, as everybody counts them: one multiply-accumulate (MAC) is one
+multiplication and one addition, so FLOPs are twice as many. Element-wise work, pooling, normalisation and biases
+are not counted; the paper counts each bias once, which ``cruciform.spec.count_macs`` adds.
+"""
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cruciform.measure.trace import Call
+from cruciform.plan import LayerPlan
+from cruciform.schemes import full
+from cruciform.spec import ConvSpec
+
+
+class Work(tuple[int, int]):
+    """(multiply-accumulates, biases counted once by the paper)."""
+
+    __slots__ = ()
+
+    def __new__(cls, macs: int, biases: int = 0) -> "Work":
+        """Makes the pair."""
+        return super().__new__(cls, (macs, biases))
+
+
+def work_of(call: Call) -> Work | None:
+    """Returns the work of a call, or None where the call is not of a kind that is counted."""
+    if call.module is not None:
+        return planned_work(call.module.plan, call.args[0])
+    formula = FORMULAS.get(call.operation)
+    return None if formula is None else formula(*call.args, **call.kwargs)
+
+
+def planned_work(plan: LayerPlan, x: Tensor) -> Work:
+    """Returns the work of a layer that runs a plan."""
+    rank = plan.spec.rank
+    size, batch = x.shape[-rank:], prod(x.shape[: -rank - 1])
+    macs = plan.macs_from_input(size)
+    return Work(batch * macs, plan.macs_from_input(size, count="paper") - macs)
+
+
+def _convolution(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Work:
+    rank = weight.ndim - 2
+    spec = ConvSpec(
+        weight.shape[1] * groups,
+        weight.shape[0],
+        kernel=tuple(weight.shape[2:]),
+        stride=_numbers(stride, rank),
+        padding=padding if isinstance(padding, str) else _numbers(padding, rank),
+        dilation=_numbers(dilation, rank),
+        groups=groups,
+        bias=bias is not None,
+    )
+    return planned_work(full(spec), x)
+
+
+def _transposed_convolution(x: Tensor, weight: Tensor, bias: Tensor | None = None, *_: Any, **__: Any) -> Work:
+    # Every weight is used once for each position of the input.
+    rank = weight.ndim - 2
+    positions = prod(x.shape[-rank:]) * prod(x.shape[: -rank - 1])
+    return Work(positions * weight.numel(), _biases(bias))
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Work:
+    return Work(prod(x.shape[:-1]) * weight.numel(), _biases(bias))
+
+
+def _matrix_product(a: Tensor, b: Tensor, **_: Any) -> Work:
+    if a.ndim == 0 or b.ndim == 0:
+        return Work(0)
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    rows = a.shape[-2] if a.ndim > 1 else 1
+    columns = b.shape[-1] if b.ndim > 1 else 1
+    return Work(prod(batch) * rows * a.shape[-1] * columns)
+
+
+def _matrix_product_plus(_: Tensor, a: Tensor, b: Tensor, **__: Any) -> Work:
+    return _matrix_product(a, b)
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> Work:
+    pairs = prod(q.shape[:-1]) * k.shape[-2]
+    return Work(pairs * (q.shape[-1] + v.shape[-1]))
+
+
+FORMULAS: dict[str, Callable[..., Work]] = {
+    **{f"conv{rank}d": _convolution for rank in (1, 2, 3)},
+    **{f"conv_transpose{rank}d": _transposed_convolution for rank in (1, 2, 3)},
+    "linear": _linear,
+    **dict.fromkeys(("matmul", "mm", "bmm", "__matmul__"), _matrix_product),
+    **dict.fromkeys(("addmm", "baddbmm"), _matrix_product_plus),
+    "scaled_dot_product_attention": _attention,
+}
+
+
+def _numbers(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
+    return (value,) * rank if isinstance(value, int) else tuple(value) * (rank if len(value) == 1 else 1)
+
+
+def _biases(bias: Tensor | None) -> int:
+    return 0 if bias is None else bias.numel()

@@ -1,0 +1,190 @@
+"""The doctor: can this network be trained as it is initialised?
+
+One forward pass on noise and one backward pass, measured at every *block*: a convolution with the normalisation
+and non-linearity behind it. A block's **gradient ratio** is the energy of the gradient that leaves it at its input
+over the energy of the one that enters at its output, energy being the sum of squares over positions, averaged over
+channels. For a layer that keeps the size this is the ratio of variances that the paper's appendix sets to 1; a
+stride or a max pooling, which only thin a gradient out, count as 1.
+
+As the paper does, and mean-field theory after it, the gradient is taken to be independent of the activations: at
+every block's output it is replaced by noise of the same energy before it goes on. (The true gradient behind a max
+pooling favours active units, so it grows by up to 2 more there, whatever the initial weights.)
+
+**The verdict** rests on the *gradient over depth*: the energy at the output of the first block over that at the
+output of the last, along the deepest path, with all that stands between them: skip connections, branches, pooling.
+In a chain of blocks it is the product of their ratios but for the first, whose input is the image. Over L blocks it
+must lie within 10^±max(1, √(L/7)): a factor 10 for the seven blocks of the paper's VGG networks, growing as a
+random walk of per-block deviations does, for deep ones. A normalisation lets the gradient grow whatever the initial
+weights, by π/(π−1) = 1.47 in front of a ReLU (Yang et al., "A mean field theory of batch normalization", ICLR 2019),
+and networks of up to about 50 such layers train all the same: so much more is allowed for each normalisation on the
+path, for 50 at the most.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from cruciform.errors import DiagnosisError
+from cruciform.measure.tape import GradientTape, normalisations_between
+from cruciform.measure.trace import tensors_in
+
+PAPER_BLOCKS = 7  # conv2 to conv8 of the paper's VGG networks
+PAPER_BAND = 10.0
+NORMALISATION_GROWTH = math.pi / (math.pi - 1)
+NORMALISATIONS_AT_MOST = 50
+
+
+@dataclass(frozen=True)
+class Block:
+    """A convolution and what belongs to it.
+
+    Attributes:
+        name: The convolution's layer.
+        gradient_ratio: Energy of the gradient at its input over that at its output.
+        activation_ratio: Variance of its output over that of its input.
+        gradient_level: Energy of the gradient at its output over that behind the last block.
+        on_path: Whether it lies on the deepest path.
+    """
+
+    name: str
+    gradient_ratio: float
+    activation_ratio: float
+    gradient_level: float
+    on_path: bool
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What the doctor found.
+
+    Attributes:
+        blocks: All blocks in the order in which they ran.
+        gradient_over_depth: What the verdict rests on.
+        low: The least that it may be.
+        high: The most that it may be.
+        depth: Blocks that the gradient passes on the deepest path, L.
+        advice: What to change; empty where nothing need be.
+    """
+
+    blocks: tuple[Block, ...]
+    gradient_over_depth: float
+    low: float
+    high: float
+    depth: int
+    advice: str
+
+    @property
+    def trainable(self) -> bool:
+        """The verdict."""
+        return self.low <= self.gradient_over_depth <= self.high
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in a word or two."""
+        if self.trainable:
+            return "trainable"
+        return "untrainable: the gradient " + ("vanishes" if self.gradient_over_depth < self.low else "explodes")
+
+
+def diagnose(
+    model: nn.Module,
+    inputs: Tensor | Sequence[int],
+    *,
+    batch: int = 4,
+    seed: int = 0,
+) -> Diagnosis:
+    """Measures whether gradients survive their way through a network.
+
+    The network is run as in training; its parameters, buffers, gradients and mode are left as they were.
+
+    Args:
+        model: Any network with convolutions.
+        inputs: A batch of images, or the channels and spatial size of one for standard normal noise.
+        batch: How many noise images.
+        seed: Of the noise.
+
+    Raises:
+        DiagnosisError: The network has fewer than two convolutions in a row, or its output has no gradient.
+    """
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    generator = torch.Generator().manual_seed(seed)
+    x = inputs if isinstance(inputs, Tensor) else torch.randn(batch, *inputs, generator=generator)
+    x = x.detach().to(device).requires_grad_()
+    tape = GradientTape(model, generator)
+    try:
+        with _undisturbed(model, seed):
+            with tape:
+                output = model(x)
+            # Of several outputs the deepest: auxiliary heads would add gradient in the middle of the network.
+            end = max(tensors_in(output), key=tape.depth_of, default=None)
+            if end is None or not end.requires_grad:
+                raise DiagnosisError(f"the output of {type(model).__name__} has no gradient to its input")
+            end.backward(tape.noise_like(end))
+        return _judge(tape)
+    finally:
+        tape.release()
+
+
+def _judge(tape: GradientTape) -> Diagnosis:
+    path = tape.deepest_path()
+    if len(path) < 2:
+        raise DiagnosisError(f"the doctor needs two convolutions in a row; it found {len(path)}")
+    last = tape.energy_behind(path[-1])
+    blocks = tuple(
+        Block(
+            block.name,
+            gradient_ratio=_ratio(block.energy_in, block.end.energy),
+            activation_ratio=_ratio(block.end.variance, block.variance_in),
+            gradient_level=_ratio(block.end.energy, last),
+            on_path=block in path,
+        )
+        for block in tape.blocks
+    )
+    over_depth, depth = _ratio(path[0].end.energy, last), len(path) - 1
+    band = PAPER_BAND ** max(1.0, math.sqrt(depth / PAPER_BLOCKS))
+    passed = min(normalisations_between(path[0], path[-1]), NORMALISATIONS_AT_MOST)
+    low, high = 1 / band, band * NORMALISATION_GROWTH**passed
+    advice = "" if low <= over_depth <= high else _advice([b for b in blocks if b.on_path][1:], over_depth)
+    return Diagnosis(blocks, over_depth, low, high, depth, advice)
+
+
+def _advice(blocks: Sequence[Block], over_depth: float) -> str:
+    if not (math.isfinite(over_depth) and over_depth > 0):
+        return "the gradient is lost altogether: look for a layer whose outputs are all zero, or not finite"
+    worst = max(blocks, key=lambda b: abs(math.log(b.gradient_ratio)) if b.gradient_ratio > 0 else math.inf)
+    mean = over_depth ** (1 / len(blocks))
+    return (
+        f"each block scales the gradient's variance by {mean:.2f} on average, {worst.name} the most "
+        f"({worst.gradient_ratio:.2f}). Scale the initial weights by {1 / math.sqrt(mean):.2f}, or initialise with "
+        "cruciform.initialise_(model) (on the command line: --init paper-completed), or put a normalisation behind "
+        "each convolution"
+    )
+
+
+def _ratio(above: float, below: float) -> float:
+    return above / below if below > 0 else math.nan
+
+
+@contextmanager
+def _undisturbed(model: nn.Module, seed: int) -> Iterator[None]:
+    """Runs the model as in training, with a seed of its own, and puts everything back."""
+    modes = {module: module.training for module in model.modules()}
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    with torch.random.fork_rng(), torch.enable_grad():
+        torch.manual_seed(seed)
+        model.train()
+        try:
+            yield
+        finally:
+            for module, was in modes.items():
+                module.training = was
+            with torch.no_grad():
+                for name, buffer in model.named_buffers():
+                    buffer.copy_(buffers[name])
+            for name, parameter in model.named_parameters():
+                parameter.grad = gradients[name]

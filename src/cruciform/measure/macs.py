@@ -1,0 +1,205 @@
+"""The meter: parameters and multiply-accumulates of any network, per layer and in total, counted in two ways.
+
+One way is arithmetic on plans and arguments (``closed_form``), the other is torch's own counter, which listens at
+the dispatcher to what is really run. They share no code. Where they disagree no total is given: ``CountError``
+names the layer. Tensors live on the meta device, so a count takes no arithmetic and no memory.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils.flop_counter import FlopCounterMode
+
+from cruciform.errors import CountError, ShapeError
+from cruciform.measure.closed_form import work_of
+from cruciform.measure.trace import Call, Tracer, tensors_in
+from cruciform.nn.composite import CompositeConv
+from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, plan_of
+
+# Calls that move no data or only look at it; all others that are not counted are named in the profile.
+FREE = frozenset(
+    "__get__ __set__ size dim numel is_floating_point view view_as reshape flatten unflatten permute transpose "
+    "squeeze unsqueeze expand expand_as chunk split narrow detach contiguous __getitem__ dropout to type".split()
+)
+
+
+@dataclass
+class LayerCount:
+    """What one layer costs.
+
+    Attributes:
+        name: Its dotted name; empty for work done by the network itself.
+        kind: The class of the module.
+        plan: How it is computed, where it has a plan.
+        output: The shape of its last output without the batch.
+        params: Parameters that are its own and of no layer before it.
+        macs: Multiply-accumulates.
+        macs_paper: The same by the paper's rule: each bias counted once.
+    """
+
+    name: str
+    kind: str
+    plan: str = ""
+    output: tuple[int, ...] = ()
+    params: int = 0
+    macs: int = 0
+    macs_paper: int = 0
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a network costs.
+
+    Attributes:
+        layers: Every layer with parameters or work, in the order of the network.
+        input_size: Channels and spatial size of the input.
+        params: All parameters.
+        macs: All multiply-accumulates of one input.
+        macs_paper: The same by the paper's rule.
+        uncounted: Operations that no count includes (pooling, activations, ...), and how often each was called.
+        notes: What else a reader of the numbers must know.
+    """
+
+    layers: tuple[LayerCount, ...]
+    input_size: tuple[int, ...]
+    params: int
+    macs: int
+    macs_paper: int
+    uncounted: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = False) -> Profile:
+    """Counts a network.
+
+    Args:
+        model: Any network; it is not changed.
+        input_size: Channels and spatial size of one input: ``(3, 224, 224)``.
+        training: Count it as in training, auxiliary heads included, rather than as deployed.
+
+    Raises:
+        CountError: The two counts disagree.
+        ShapeError: The network does not take such an input.
+    """
+    notes: list[str] = []
+    meter = _Meter(model)
+    with _mode(model, training=training), torch.no_grad():
+        try:
+            _run(model, meter, input_size, torch.device("meta"))
+        except (CountError, ShapeError):
+            raise
+        except Exception as error:
+            # Some networks look at values, which the meta device has not.
+            notes.append(f"run on real tensors, since the meta device failed: {_first_line(error)}")
+            meter = _Meter(model)
+            device = next((p.device for p in model.parameters()), torch.device("cpu"))
+            try:
+                _run(model, meter, input_size, device)
+            except CountError:
+                raise
+            except Exception as again:
+                raise ShapeError(
+                    f"{type(model).__name__} does not run on an input of {tuple(input_size)} (channels, sizes): "
+                    f"{_first_line(again)}"
+                ) from again
+    params = _count_parameters(model, meter.layers)
+    rows = [row for row in meter.layers.values() if row.params or row.macs]
+    return Profile(
+        tuple(rows),
+        tuple(input_size),
+        params,
+        sum(row.macs for row in rows),
+        sum(row.macs_paper for row in rows),
+        dict(sorted(meter.uncounted.items())),
+        tuple(notes),
+    )
+
+
+def _run(model: nn.Module, meter: "_Meter", input_size: Sequence[int], device: torch.device) -> None:
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    x = torch.zeros(1, *input_size, device=device, dtype=dtype)
+    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    here = {name: tensor if tensor.device == device else tensor.to(device) for name, tensor in state.items()}
+    with meter.dispatcher, meter:
+        functional_call(model, here, (x,))
+
+
+class _Meter(Tracer):
+    """Counts every call twice and compares."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.dispatcher = FlopCounterMode(display=False)
+        self.uncounted: Counter[str] = Counter()
+        self.layers = {name: _row(name, module) for name, module in model.named_modules()}
+
+    def before(self, call: Call) -> None:
+        call.note = self.dispatcher.get_total_flops()
+
+    def after(self, call: Call, output: Any) -> None:
+        seen, odd = divmod(self.dispatcher.get_total_flops() - call.note, 2)
+        work = work_of(call)
+        macs, biases = work if work is not None else (0, 0)
+        if macs != seen or odd:
+            where = f"layer {call.layer!r}" if call.layer else "the network itself"
+            reason = "" if work is not None else ", for which no closed form is known"
+            raise CountError(
+                f"{where} calls {call.operation}{reason}: {macs:,} multiply-accumulates by arithmetic, {seen:,} by "
+                "the dispatcher. No total is given, since one of them is wrong"
+            )
+        row = self.layers[call.layer]
+        if work is not None:
+            row.macs += macs
+            row.macs_paper += macs + biases
+        elif call.operation not in FREE and any(True for _ in tensors_in(output)):
+            self.uncounted[call.operation] += 1
+        if isinstance(output, Tensor) and (work is not None or not row.output):
+            row.output = tuple(output.shape[1:])
+
+
+def _row(name: str, module: nn.Module) -> LayerCount:
+    plan = plan_of(module)
+    shown = str(plan) if plan is not None and (isinstance(module, CompositeConv) or plan.spec.kernel != (1,)) else ""
+    return LayerCount(name, type(module).__name__, shown)
+
+
+def _count_parameters(model: nn.Module, rows: Mapping[str, LayerCount]) -> int:
+    """Counts parameters by plan and by tensor, each tensor once, and compares."""
+    seen: set[int] = set()
+    for name, module in model.named_modules():
+        own = [p for p in module.parameters(recurse=False) if id(p) not in seen]
+        shared = any(id(p) in seen for p in module.parameters(recurse=False))
+        seen.update(map(id, own))
+        rows[name].params = sum(p.numel() for p in own)
+        # A subclass may own more than a convolution does, and a parametrisation owns it instead.
+        plain = type(module) in (CompositeConv, *PLAIN_CONVOLUTIONS, nn.Linear)
+        plan = plan_of(module) if plain and not shared else None
+        if plan is not None and plan.params != rows[name].params:
+            raise CountError(
+                f"layer {name!r} has {rows[name].params:,} parameters, but its plan {plan} has {plan.params:,}"
+            )
+    total = sum(p.numel() for p in model.parameters())
+    if total != sum(row.params for row in rows.values()):
+        raise CountError(f"the network has {total:,} parameters, its layers have another number in sum")
+    return total
+
+
+@contextmanager
+def _mode(model: nn.Module, *, training: bool) -> Iterator[None]:
+    before = {module: module.training for module in model.modules()}
+    model.train(training)
+    try:
+        yield
+    finally:
+        for module, was in before.items():
+            module.training = was
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

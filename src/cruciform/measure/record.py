@@ -1,0 +1,65 @@
+"""Writes a measured result as a file that can be committed: numbers with all that is needed to doubt them."""
+
+import datetime as dt
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("cruciform", "torch", "numpy")
+
+
+def record_result(
+    path: Path,
+    *,
+    summary: Mapping[str, float],
+    details: Any,
+    command: str,
+    n: int,
+    packages: Sequence[str] = (),
+) -> None:
+    """Writes ``results/NAME.json``: a flat summary of numbers, the details, and where they come from.
+
+    The file appears under its name only when it is whole.
+    """
+    data = {
+        "summary": dict(summary),
+        "command": command,
+        "n": n,
+        "date": dt.datetime.now(dt.UTC).date().isoformat(),
+        "versions": {"python": platform.python_version(), **_versions((*PACKAGES, *packages))},
+        "hardware": hardware(),
+        "details": details,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    part.replace(path)
+
+
+def hardware() -> dict[str, Any]:
+    """Returns what the machine is, as far as it tells."""
+    return {"processor": _processor(), "cores": os.cpu_count(), "system": f"{platform.system()} {platform.machine()}"}
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if sys.platform == "linux" and cpuinfo.exists():
+        for line in cpuinfo.read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def _versions(packages: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found

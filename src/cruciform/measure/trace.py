@@ -1,0 +1,119 @@
+"""Watches a network run: every torch function that it calls, by the layer that calls it.
+
+The meter and the doctor both stand on this. It sees functional calls (``F.conv2d`` in a ``forward``) as well as
+modules, since it listens below both; a ``CompositeConv`` is seen as one call, not as its inner convolutions.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
+
+from cruciform.nn.composite import CompositeConv
+
+
+@dataclass
+class Call:
+    """One call that a network made.
+
+    Attributes:
+        layer: The dotted name of the innermost module that made it; empty for the network itself.
+        operation: The function's name, such as ``conv2d``.
+        args: What it was given; may be changed before the call.
+        kwargs: What it was given by name.
+        module: The layer itself where the call is a whole ``CompositeConv``.
+        note: Room for what an observer wants to remember from before to after the call.
+    """
+
+    layer: str
+    operation: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    module: CompositeConv | None = None
+    note: Any = field(default=None, repr=False)
+
+
+class Tracer(TorchFunctionMode):
+    """Base of all observers; used as a context around one run of the model."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self._model = model
+        self._names: list[str] = [""]
+        self._whole: list[Call] = []
+        self._handles: list[RemovableHandle] = []
+        self._busy = False
+
+    @abstractmethod
+    def before(self, call: Call) -> None:
+        """Sees a call that is about to be made."""
+
+    @abstractmethod
+    def after(self, call: Call, output: Any) -> None:
+        """Sees a call that was made."""
+
+    def __enter__(self) -> Self:
+        for name, module in self._model.named_modules():
+            self._handles.append(module.register_forward_pre_hook(self._enter_layer(name), with_kwargs=False))
+            self._handles.append(module.register_forward_hook(self._leave_layer, always_call=True))
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if self._whole or self._busy:
+            return func(*args, **(kwargs or {}))
+        call = Call(self._names[-1], getattr(func, "__name__", str(func)), args, kwargs or {})
+        self.before(call)
+        output = func(*call.args, **call.kwargs)
+        self.after(call, output)
+        return output
+
+    def _enter_layer(self, name: str) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...] | None]:
+        def hook(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+            self._names.append(name)
+            if not isinstance(module, CompositeConv):
+                return None
+            call = Call(name, type(module).__name__, args, {}, module)
+            self._busy = True
+            self.before(call)
+            self._busy = False
+            self._whole.append(call)
+            return call.args
+
+        return hook
+
+    def _leave_layer(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        self._names.pop()
+        if isinstance(module, CompositeConv) and self._whole:
+            call = self._whole.pop()
+            if output is not None:  # None: the layer failed, and its own error is on its way
+                self._busy = True
+                self.after(call, output)
+                self._busy = False
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """Yields the tensors in nested tuples, lists and mappings, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_in(item)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from tensors_in(item)

@@ -1,0 +1,102 @@
+"""What all families share: a network is built from a config, which is data that is checked when it is made."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from cruciform.errors import OptionError, ShapeError
+from cruciform.nn.composite import CompositeConv
+from cruciform.registry import Registry
+from cruciform.schemes import Scheme, make_plan
+from cruciform.spec import ConvSpec
+
+
+class Network(nn.Module):
+    """Base of the zoo's networks.
+
+    Attributes:
+        config: What the network was built from.
+        exceptions: Layers that another non-linearity than a ReLU follows, for initialisation.
+        siblings: Layers, by name, that read the same input and so share their fan-out, for initialisation.
+    """
+
+    exceptions: Mapping[str, str | None] = {}
+    siblings: Sequence[Sequence[str]] = ()
+
+    def __init__(self, config: "NetworkConfig") -> None:
+        super().__init__()
+        self.config = config
+
+    def check_channels(self, x: Tensor) -> None:
+        """Raises, with what to type, where the input can't be one for this network."""
+        config = self.config
+        if x.ndim != 4 or x.shape[1] != config.in_channels:
+            raise ShapeError(
+                f"this network reads (batch, {config.in_channels}, height, width), not {tuple(x.shape)}; for other "
+                "channels create it with in_channels=..."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkConfig(ABC):
+    """Base of all configs: the options that every network takes.
+
+    Attributes:
+        num_classes: Classes to tell apart.
+        in_channels: Channels of the images.
+        input_size: Height and width of the images that the network is built for.
+    """
+
+    num_classes: int = 1000
+    in_channels: int = 3
+    input_size: int = 224
+
+    def __post_init__(self) -> None:
+        for name in ("num_classes", "in_channels", "input_size"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise OptionError(f"{name} must be a whole number above 0, not {value!r}")
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of one image."""
+        return (self.in_channels, self.input_size, self.input_size)
+
+    @abstractmethod
+    def build(self) -> Network:
+        """Builds the network."""
+
+
+MODELS: Registry[NetworkConfig] = Registry("model")
+"""All networks by name. A family registers its own; ``cruciform.models.zoo`` knows the families."""
+
+
+def conv_layer(spec: ConvSpec, scheme: str | Scheme = "full") -> nn.Module:
+    """Returns the layer that a scheme makes of a convolution: torch's own where the plan is dense."""
+    plan = make_plan(spec, scheme)
+    return plain_conv(spec) if plan.is_dense else CompositeConv(plan)
+
+
+def plain_conv(spec: ConvSpec) -> nn.Conv2d:
+    """Returns torch's 2-D convolution for a spec with equal padding on both sides."""
+    return nn.Conv2d(
+        spec.in_channels,
+        spec.out_channels,
+        kernel_size=(spec.kernel[0], spec.kernel[1]),
+        stride=(spec.stride[0], spec.stride[1]),
+        padding=(spec.padding[0][0], spec.padding[1][0]),
+        bias=spec.bias,
+    )
+
+
+def same_conv(c: int, d: int, kernel: int, *, stride: int = 1) -> ConvSpec:
+    """Returns a square convolution padded so that stride 1 keeps the size, as Caffe's models write it."""
+    return ConvSpec(c, d, (kernel, kernel), stride=stride, padding=kernel // 2)
+
+
+def pooled(size: int, kernel: int, stride: int, padding: int = 0) -> int:
+    """Returns the size after pooling with the rounding of Caffe: up, but no window starts outside."""
+    result = -(-(size + 2 * padding - kernel) // stride) + 1
+    return result - 1 if (result - 1) * stride >= size + padding else result

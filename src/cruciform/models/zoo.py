@@ -1,0 +1,46 @@
+"""The zoo: how a network is made by its name. A new family is imported here, which registers its networks."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+
+from cruciform.errors import OptionError
+from cruciform.models import googlenet, nin, vgg  # noqa: F401
+from cruciform.models.network import MODELS, Network, NetworkConfig
+from cruciform.nn.init import DEFAULT_RULE
+from cruciform.nn.initialise import initialise_
+from cruciform.registry import did_you_mean
+
+
+def model_config(name: str, **options: Any) -> NetworkConfig:
+    """Returns the config of a network, with some of its options changed."""
+    config = MODELS.get(name)
+    known = [field.name for field in fields(config)]
+    for option in options:
+        if option not in known:
+            raise OptionError(
+                f"{name} has no option {option!r}.{did_you_mean(option, known)} It has: {', '.join(known)}"
+            )
+    return replace(config, **options)
+
+
+def create_model(
+    name: str, *, init: str = DEFAULT_RULE, generator: torch.Generator | None = None, **options: Any
+) -> Network:
+    """Builds a network of the zoo, initialised to train.
+
+    Args:
+        name: One of ``list_models()``.
+        init: The rule of initialisation; see ``cruciform.initialise_``.
+        generator: The source of the initial weights.
+        **options: Changes to its config, such as ``num_classes=10`` or ``stride=2``; others are refused.
+    """
+    network = model_config(name, **options).build()
+    initialise_(network, init, exceptions=network.exceptions, siblings=network.siblings, generator=generator)
+    return network
+
+
+def list_models() -> list[str]:
+    """Returns the names of all networks."""
+    return MODELS.names()

@@ -1,0 +1,139 @@
+"""The one module: runs any plan of any rank. Nobody writes a subclass for a scheme or for a dimension."""
+
+from collections.abc import Callable
+from typing import Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cruciform.errors import ShapeError
+from cruciform.nn.activations import ACTIVATIONS
+from cruciform.nn.forms import DenseKernel, collapse_kernel
+from cruciform.nn.init import initialise_layer_
+from cruciform.plan import FilterGroup, LayerPlan, group_padding
+from cruciform.spec import ConvSpec, Ints, Pads
+
+CONVOLUTIONS: Final[dict[int, Callable[..., Tensor]]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+
+
+class CompositeConv(nn.Module):
+    """A convolution computed as its plan says: a drop-in for ``nn.Conv1d``, ``nn.Conv2d`` and ``nn.Conv3d``.
+
+    Group ``g`` of stage ``s`` has the parameters ``weight_s_g`` and, where the stage has biases, ``bias_s_g``.
+    Initialised by the paper's completed rule for a ReLU behind the layer; see ``cruciform.initialise_``.
+
+    Args:
+        plan: What to compute.
+        device: Where the parameters live.
+        dtype: Their type.
+        generator: The source of the initial weights; torch's default one where left out.
+    """
+
+    def __init__(
+        self,
+        plan: LayerPlan,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        self.plan = plan
+        self._smallest = plan.spec.input_size((1,) * plan.spec.rank)
+        self._stages: list[list[_GroupConv]] = []
+        self._activations: list[Callable[[Tensor], Tensor] | None] = []
+        for index, stage in enumerate(plan.stages):
+            spec, c = plan.stage_spec(index), plan.in_channels(index) // plan.spec.groups
+            for number, group in enumerate(stage.groups):
+                weight = torch.empty(group.filters, c, *group.kernel, device=device, dtype=dtype)
+                bias = torch.empty(group.filters, device=device, dtype=dtype) if stage.bias else None
+                self.register_parameter(f"weight_{index}_{number}", nn.Parameter(weight))
+                self.register_parameter(f"bias_{index}_{number}", None if bias is None else nn.Parameter(bias))
+            self._stages.append([_GroupConv(spec, group) for group in stage.groups])
+            self._activations.append(ACTIVATIONS.get(stage.activation).apply if stage.activation else None)
+        initialise_layer_(self.plan, self.stage_parameters(), generator=generator)
+
+    @property
+    def in_channels(self) -> int:
+        """The channels of the input."""
+        return self.plan.spec.in_channels
+
+    @property
+    def out_channels(self) -> int:
+        """The channels of the output."""
+        return self.plan.spec.out_channels
+
+    def stage_parameters(self) -> list[list[tuple[Tensor, Tensor | None]]]:
+        """Returns for each stage the (weight, bias) of each group."""
+        return [
+            [(getattr(self, f"weight_{index}_{n}"), getattr(self, f"bias_{index}_{n}")) for n in range(len(groups))]
+            for index, groups in enumerate(self._stages)
+        ]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Runs the stages in sequence, and the groups of each side by side."""
+        rank = self.plan.spec.rank
+        if x.ndim not in (rank + 1, rank + 2) or x.shape[-rank - 1] != self.in_channels:
+            raise ShapeError(
+                f"this layer reads (batch, {self.in_channels}, {rank} sizes), not {tuple(x.shape)}; "
+                f"its plan is {self.plan}"
+            )
+        if any(n < least for n, least in zip(x.shape[-rank:], self._smallest, strict=True)):
+            # A small group might still find its few taps, where the window that it stands in does not fit.
+            self.plan.spec.output_size(x.shape[-rank:])
+        for convolutions, parameters, activation in zip(
+            self._stages, self.stage_parameters(), self._activations, strict=True
+        ):
+            parts = [conv(x, *pair) for conv, pair in zip(convolutions, parameters, strict=True)]
+            x = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-rank - 1)
+            if activation is not None:
+                x = activation(x)
+        return x
+
+    def dense_kernel(self) -> DenseKernel:
+        """Returns the single kernel that is exactly equal to the layer, or raises ``NotLinearError``."""
+        return collapse_kernel(self.plan, self.stage_parameters())
+
+    def extra_repr(self) -> str:
+        """Shows the plan, and what of the geometry is not the default."""
+        spec = self.plan.spec
+        notes = [f"stride={spec.stride}"] if max(spec.stride) > 1 else []
+        notes += [f"dilation={spec.dilation}"] if max(spec.dilation) > 1 else []
+        notes += [f"padding={spec.padding}"] if any(map(any, spec.padding)) else []
+        return ", ".join([f"{spec.in_channels}, {self.plan}", *notes])
+
+
+class _GroupConv:
+    """One filter group as a call: the convolution of torch with the padding that the embedding law asks for."""
+
+    def __init__(self, spec: ConvSpec, group: FilterGroup) -> None:
+        pads = group_padding(spec, group)
+        native = spec.padding_mode == "zeros" and all(before == after >= 0 for before, after in pads)
+        self.convolve = CONVOLUTIONS[spec.rank]
+        self.geometry: tuple[Ints, Ints, Ints, int] = (
+            spec.stride,
+            tuple(before for before, _ in pads) if native else (0,) * spec.rank,
+            tuple(a * b for a, b in zip(spec.dilation, group.dilation, strict=True)),
+            spec.groups,
+        )
+        self.pads: Pads | None = None if native else pads
+        self.mode = "constant" if spec.padding_mode == "zeros" else spec.padding_mode
+
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if self.pads is not None:
+            x = pad_or_crop(x, self.pads, self.mode)
+        return self.convolve(x, weight, bias, *self.geometry)
+
+
+def pad_or_crop(x: Tensor, pads: Pads, mode: str) -> Tensor:
+    """Pads by each number above 0 in the given mode, and cuts off by each number below 0."""
+    outward = [max(0, number) for pair in reversed(pads) for number in pair]
+    if any(outward):
+        x = F.pad(x, outward, mode=mode)
+    for axis, (before, after) in enumerate(pads):
+        if before < 0 or after < 0:
+            dim = axis - len(pads)
+            length = x.shape[dim] + min(0, before) + min(0, after)
+            x = x.narrow(dim, max(0, -before), length)
+    return x

@@ -1,0 +1,134 @@
+"""Initialisation: how wide the initial weights of a plan are drawn.
+
+The paper's rule, σ = sqrt(gain² / Σ hᵢwᵢdᵢ), sums over all groups of a stage, because all of them send gradient
+back to the same input. The paper writes gain² = 2, which is right in front of a ReLU; a stage in front of a
+linear join has none behind it and needs gain² = 1 (measured: with 2 the gradient doubles at every such layer).
+
+==================  =============================================  ===============================
+rule                σ² of a group with dᵢ filters of hᵢ×wᵢ         biases
+==================  =============================================  ===============================
+paper-completed     gain²(what follows the stage) / Σ hᵢwᵢdᵢ       0
+paper-literal       2 / Σ hᵢwᵢdᵢ                                   0
+per-group           2 / hᵢwᵢdᵢ                                     0
+pytorch             uniform in ±1/√(hᵢwᵢc), as nn.Conv2d does       the same
+==================  =============================================  ===============================
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from cruciform.nn.activations import gain_squared
+from cruciform.plan import LayerPlan
+from cruciform.registry import Registry
+
+DEFAULT_RULE = "paper-completed"
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What the weights of one filter group are drawn from, with zero mean.
+
+    Attributes:
+        shape: Normal with standard deviation ``scale``, or uniform within ±``scale``.
+        scale: How wide.
+        bias_scale: Biases are drawn uniformly within ±``bias_scale``.
+    """
+
+    shape: Literal["normal", "uniform"]
+    scale: float
+    bias_scale: float = 0.0
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Where a layer stands in its network, as far as its initial weights depend on it.
+
+    Attributes:
+        activation: The non-linearity behind the layer, by name; None for none.
+        fan_out: n̂ of all that reads the layer's input, where other layers read it too.
+    """
+
+    activation: str | None = "relu"
+    fan_out: float | None = None
+
+
+Rule: TypeAlias = Callable[[LayerPlan, Surroundings], list[list[Draw]]]
+"""From a plan and its surroundings to a draw for each group of each stage."""
+
+RULES: Registry[Rule] = Registry("initialisation")
+
+
+def _joint(plan: LayerPlan, gains: Sequence[float], first_fan_out: float | None) -> list[list[Draw]]:
+    fan_outs = [plan.fan_out(index) for index in range(len(plan.stages))]
+    fan_outs[0] = first_fan_out or fan_outs[0]
+    return [
+        [Draw("normal", math.sqrt(gain / fan_out))] * len(stage.groups)
+        for stage, gain, fan_out in zip(plan.stages, gains, fan_outs, strict=True)
+    ]
+
+
+@RULES.register("paper-completed")
+def _paper_completed(plan: LayerPlan, around: Surroundings) -> list[list[Draw]]:
+    return _joint(plan, [gain_squared(name) for name in plan.activations(around.activation)], around.fan_out)
+
+
+@RULES.register("paper-literal")
+def _paper_literal(plan: LayerPlan, around: Surroundings) -> list[list[Draw]]:
+    return _joint(plan, [2.0] * len(plan.stages), around.fan_out)
+
+
+@RULES.register("per-group")
+def _per_group(plan: LayerPlan, around: Surroundings) -> list[list[Draw]]:
+    return [
+        [
+            Draw("normal", math.sqrt(2 * plan.spec.groups / (math.prod(group.kernel) * group.filters)))
+            for group in stage.groups
+        ]
+        for stage in plan.stages
+    ]
+
+
+@RULES.register("pytorch")
+def _pytorch(plan: LayerPlan, around: Surroundings) -> list[list[Draw]]:
+    def bound(index: int, kernel: Sequence[int]) -> float:
+        return 1 / math.sqrt(math.prod(kernel) * plan.in_channels(index) // plan.spec.groups)
+
+    return [
+        [Draw("uniform", bound(index, group.kernel), bound(index, group.kernel)) for group in stage.groups]
+        for index, stage in enumerate(plan.stages)
+    ]
+
+
+@torch.no_grad()
+def initialise_layer_(
+    plan: LayerPlan,
+    parameters: Sequence[Sequence[tuple[Tensor, Tensor | None]]],
+    *,
+    rule: str = DEFAULT_RULE,
+    around: Surroundings = Surroundings(),  # noqa: B008
+    generator: torch.Generator | None = None,
+) -> None:
+    """Draws the parameters of one layer, given as (weight, bias) for each group of each stage, in place."""
+    for draws, pairs in zip(RULES.get(rule)(plan, around), parameters, strict=True):
+        for draw, (weight, bias) in zip(draws, pairs, strict=True):
+            _draw_(weight, draw.shape, draw.scale, generator)
+            if bias is not None:
+                _draw_(bias, "uniform", draw.bias_scale, generator)
+
+
+def _draw_(tensor: Tensor, shape: str, scale: float, generator: torch.Generator | None) -> None:
+    if scale == 0 or tensor.is_meta:
+        tensor.zero_()
+        return
+    device = generator.device if generator is not None else torch.device("cpu")
+    drawn = torch.empty(tensor.shape, device=device, dtype=torch.float32)
+    if shape == "normal":
+        drawn.normal_(0, scale, generator=generator)
+    else:
+        drawn.uniform_(-scale, scale, generator=generator)
+    tensor.copy_(drawn)

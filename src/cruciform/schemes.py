@@ -1,0 +1,149 @@
+"""Schemes: functions from a convolution to the plan that replaces it. A newcomer adds one function here.
+
+======================  ==========================================================  =====================
+name                    plan for a k×k layer of d filters                           paper
+======================  ==========================================================  =====================
+``full``                ``[k×k: d]``                                                fig. 2a
+``sf``                  ``[1×k: d] → [k×1: d]``                                     fig. 2b, gmp-sf
+``lr``                  ``[k×1: d/2 ‖ 1×k: d/2]``                                   gmp-lr
+``lr-join``             ``[k×1: d/2 ‖ 1×k: d/2] → [1×1: d]``                        fig. 2c, gmp-lr-join
+``lr-join-wfull``       ``[k×1: 3d/8 ‖ 1×k: 3d/8 ‖ k×k: d/4] → [1×1: d]``           fig. 2d
+======================  ==========================================================  =====================
+
+``cross`` is the family that these are members of, with any width, share of full filters, join and shapes; in
+3-D its lines run along three axes. Biases follow the convolution's, in every stage, as in the paper's networks.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TypeAlias
+
+from cruciform.errors import PlanError
+from cruciform.plan import FilterGroup, LayerPlan, Stage
+from cruciform.registry import Registry
+from cruciform.spec import ConvSpec, Ints
+
+Scheme: TypeAlias = Callable[[ConvSpec], LayerPlan]
+
+SCHEMES: Registry[Scheme] = Registry("scheme")
+
+
+@SCHEMES.register("full")
+def full(spec: ConvSpec) -> LayerPlan:
+    """The dense convolution itself."""
+    return LayerPlan(spec, (Stage((FilterGroup(spec.kernel, spec.out_channels),), spec.bias),))
+
+
+@SCHEMES.register("sf")
+def separable(spec: ConvSpec) -> LayerPlan:
+    """One line of filters after the other, the last axis first: ``[1×k: d] → [k×1: d]`` in 2-D."""
+    _refuse_groups(spec, "sf")
+    axes = [axis for axis in reversed(range(spec.rank)) if spec.kernel[axis] > 1] or [0]
+    lines = [_line(spec.kernel, axis) for axis in axes]
+    return LayerPlan(spec, tuple(Stage((FilterGroup(line, spec.out_channels),), spec.bias) for line in lines))
+
+
+def cross(
+    *,
+    width: float = 1.0,
+    full: float = 0.0,
+    join: bool | str = False,
+    shapes: Sequence[str] | None = None,
+) -> Scheme:
+    """Returns a scheme of filters of several shapes side by side, and perhaps a join after them.
+
+    Args:
+        width: Basis filters as a multiple of the layer's output channels; needs a join unless 1.
+        full: The share of the basis filters that keep the whole window.
+        join: Whether a linear 1×1 convolution combines the basis filters; or its shape, as ``"kx1"``.
+        shapes: The shapes of the other basis filters, in equal shares: ``"kx1"``, ``"1x5"``, ``"2x2"``, with
+            ``k`` for the window's own extent and ``@2`` behind for taps two apart. Left out: a line along each
+            axis of the window, ``kx1`` and ``1xk`` in 2-D.
+    """
+    if not (0 < width < float("inf") and 0 <= full <= 1):
+        raise PlanError(f"width must be above 0 and full from 0 to 1, not {width=}, {full=}")
+    if width != 1 and not join:
+        raise PlanError(f"width={width} needs join=True: without a join the basis filters are the layer's outputs")
+    if shapes is not None and not shapes:
+        raise PlanError("shapes=() leaves no basis filter; leave shapes out for a line along each axis")
+    chosen = None if shapes is None else tuple(shapes)
+    join_shape = "1" if join is True else join
+
+    def scheme(spec: ConvSpec) -> LayerPlan:
+        _refuse_groups(spec, "cross")
+        basis = max(1, round(spec.out_channels * width))
+        groups = _share_out(basis, full, spec.kernel, _shapes(chosen, spec.kernel))
+        stages = [Stage(groups, spec.bias)]
+        if join_shape:
+            kernel, dilation = _shape(join_shape, spec.kernel)
+            stages.append(Stage((FilterGroup(kernel, spec.out_channels, dilation),), spec.bias))
+        return LayerPlan(spec, tuple(stages))
+
+    return scheme
+
+
+SCHEMES.add("lr", cross())
+SCHEMES.add("lr-join", cross(join=True))
+SCHEMES.add("lr-join-wfull", cross(full=0.25, join=True))
+
+
+def make_plan(spec: ConvSpec, scheme: str | Scheme = "lr") -> LayerPlan:
+    """Returns the plan of a scheme, given by its name or as a function, for a convolution."""
+    return (SCHEMES.get(scheme) if isinstance(scheme, str) else scheme)(spec)
+
+
+def _refuse_groups(spec: ConvSpec, scheme: str) -> None:
+    if spec.groups > 1:
+        raise PlanError(
+            f"the scheme {scheme} is for convolutions with groups=1, not groups={spec.groups}: a grouped or "
+            "depthwise convolution is sparse already. Keep it with the scheme 'full'"
+        )
+
+
+def _share_out(basis: int, full: float, window: Ints, shapes: Sequence[tuple[Ints, Ints]]) -> tuple[FilterGroup, ...]:
+    """Splits the basis filters: the full share first, the rest evenly, what is left over to the first shapes.
+
+    Shapes that are the same, such as a line and the whole window in 1-D, become one group.
+    """
+    whole = round(basis * full)
+    each, over = divmod(basis - whole, len(shapes))
+    counts: dict[tuple[Ints, Ints], int] = {}
+    for index, shape in enumerate(shapes):
+        counts[shape] = counts.get(shape, 0) + each + (index < over)
+    if whole:
+        square = (window, (1,) * len(window))
+        counts[square] = counts.get(square, 0) + whole
+    return tuple(FilterGroup(kernel, count, dilation) for (kernel, dilation), count in counts.items() if count)
+
+
+@lru_cache(maxsize=4096)
+def _shapes(chosen: tuple[str, ...] | None, window: Ints) -> tuple[tuple[Ints, Ints], ...]:
+    if chosen is not None:
+        return tuple(_shape(text, window) for text in chosen)
+    axes = [axis for axis, extent in enumerate(window) if extent > 1] or [0]
+    return tuple((_line(window, axis), (1,) * len(window)) for axis in axes)
+
+
+@lru_cache(maxsize=4096)
+def _shape(text: str, window: Ints) -> tuple[Ints, Ints]:
+    """Reads a shape such as ``kx1``, ``1x5`` or ``3x3@2``: (kernel, dilation). One number stands for all axes."""
+    extents, _, spread = text.lower().replace("×", "x").partition("@")
+    try:
+        kernel = _numbers(extents, window)
+        dilation = _numbers(spread, window) if spread else (1,) * len(window)
+    except ValueError:
+        raise PlanError(
+            f"the shape {text!r} does not fit a window of rank {len(window)}; write one extent for each axis, "
+            "'k' for the window's own, and '@2' behind for a dilation: 'kx1', '1x5', '3x3@2'"
+        ) from None
+    return kernel, dilation
+
+
+def _numbers(text: str, window: Ints) -> Ints:
+    parts = text.split("x")
+    parts = parts * len(window) if len(parts) == 1 else parts
+    return tuple(k if part == "k" else int(part) for part, k in zip(parts, window, strict=True))
+
+
+def _line(window: Ints, axis: int) -> Ints:
+    return tuple(extent if index == axis else 1 for index, extent in enumerate(window))

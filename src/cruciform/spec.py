@@ -1,0 +1,219 @@
+"""What a convolution is, as data: channels and geometry, of rank 1, 2 or 3. No torch in here.
+
+Symbols, as in the paper: ``c`` input channels, ``d`` filters (output channels), ``k`` the extent of the
+window along one axis. An *axis* is a spatial axis, numbered from 0; ``rank`` is how many there are.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from cruciform.errors import ShapeError, SpecError
+
+Ints = tuple[int, ...]
+Pads = tuple[tuple[int, int], ...]
+PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
+Count = Literal["mul_add", "paper"]
+
+MAX_RANK = 3
+
+
+def span(kernel: int, dilation: int) -> int:
+    """Returns how many positions a dilated kernel reaches over along one axis."""
+    return (kernel - 1) * dilation + 1
+
+
+@dataclass(frozen=True, slots=True)
+class ConvSpec:
+    """A convolution: its channels and its geometry.
+
+    Numbers may be given for all axes at once, as torch does; they are kept per axis. Without a tuple to tell
+    the rank by, ``kernel=3`` means 2-D.
+
+    Attributes:
+        in_channels: ``c``, the channels of the input.
+        out_channels: ``d``, the filters.
+        kernel: The window's extent along each axis.
+        stride: Steps between neighbouring outputs.
+        padding: Per axis (before, after); also takes one number, one per axis, "same" or "valid".
+        dilation: Distance between neighbouring taps.
+        groups: In how many independent parts the channels are convolved.
+        bias: Whether each filter has a bias.
+        padding_mode: What the padding is filled with, by torch's names.
+    """
+
+    in_channels: int
+    out_channels: int
+    kernel: Ints
+    stride: Ints = (1,)
+    padding: Pads = ((0, 0),)
+    dilation: Ints = (1,)
+    groups: int = 1
+    bias: bool = True
+    padding_mode: PaddingMode = "zeros"
+
+    if TYPE_CHECKING:  # what may be given is wider than what is kept
+
+        def __init__(  # noqa: PLR0913
+            self,
+            in_channels: int,
+            out_channels: int,
+            kernel: int | Sequence[int],
+            stride: int | Sequence[int] = 1,
+            padding: int | str | Sequence[int] | Sequence[tuple[int, int]] = 0,
+            dilation: int | Sequence[int] = 1,
+            groups: int = 1,
+            bias: bool = True,  # noqa: FBT001
+            padding_mode: PaddingMode = "zeros",
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        rank = _rank_of(self.kernel, self.stride, self.dilation, self.padding)
+        for name in ("kernel", "stride", "dilation"):
+            object.__setattr__(self, name, _per_axis(name, getattr(self, name), rank))
+        object.__setattr__(self, "padding", _paddings(self.padding, self.kernel, self.stride, self.dilation))
+        c, d, groups = self.in_channels, self.out_channels, self.groups
+        if not (type(c) is int and type(d) is int and type(groups) is int and c > 0 and d > 0 and groups > 0):
+            raise SpecError(f"channels and groups must be whole numbers above 0, not {c=}, {d=}, {groups=}")
+        if groups > 1 and (c % groups or d % groups):
+            raise SpecError(f"groups={groups} must divide the {c} input and the {d} output channels")
+        if type(self.bias) is not bool:
+            raise SpecError(f"bias must be True or False, not {self.bias!r}")
+        if self.padding_mode not in get_args(PaddingMode):
+            raise SpecError(f"padding_mode={self.padding_mode!r} is not one of {', '.join(get_args(PaddingMode))}")
+
+    @property
+    def rank(self) -> int:
+        """How many spatial axes there are."""
+        return len(self.kernel)
+
+    @property
+    def span(self) -> Ints:
+        """How many input positions the window reaches over, along each axis."""
+        return tuple(map(span, self.kernel, self.dilation))
+
+    @property
+    def params(self) -> int:
+        """Weights and biases of the dense convolution."""
+        weights = prod(self.kernel) * (self.in_channels // self.groups) * self.out_channels
+        return weights + self.out_channels * self.bias
+
+    def output_size(self, input_size: Sequence[int]) -> Ints:
+        """Returns the spatial size of the output, or raises where the window does not fit the input."""
+        self._check_rank(input_size)
+        sizes = []
+        for n, reach, step, (before, after) in zip(input_size, self.span, self.stride, self.padding, strict=True):
+            room = n + before + after - reach
+            if room < 0:
+                raise ShapeError(
+                    f"an input of {join_sizes(input_size)} is smaller than the window of {join_sizes(self.span)} "
+                    f"with padding {self.padding}; give at least {join_sizes(self.input_size((1,) * self.rank))}"
+                )
+            sizes.append(room // step + 1)
+        return tuple(sizes)
+
+    def input_size(self, output_size: Sequence[int]) -> Ints:
+        """Returns the smallest spatial size of an input with this output size."""
+        self._check_rank(output_size)
+        return tuple(
+            max(1, (n - 1) * step + reach - before - after)
+            for n, reach, step, (before, after) in zip(output_size, self.span, self.stride, self.padding, strict=True)
+        )
+
+    def macs(self, output_size: Sequence[int], *, count: Count = "mul_add") -> int:
+        """Returns the multiply-accumulates of the dense convolution for an output of this spatial size."""
+        self._check_rank(output_size)
+        biases = self.out_channels * self.bias
+        return count_macs(self.params - biases, biases, prod(output_size), count)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the spec as plain data, ready for JSON."""
+        return {field.name: _listed(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "ConvSpec":
+        """Returns the spec that ``to_dict`` described; unknown or missing keys are refused."""
+        check_keys(data, {field.name for field in fields(cls)}, "a convolution", SpecError)
+        return cls(**data)
+
+    def _check_rank(self, size: Sequence[int]) -> None:
+        if len(size) != self.rank:
+            raise ShapeError(f"a {self.rank}-D convolution needs {self.rank} sizes, not {join_sizes(size)}")
+
+
+def count_macs(weights: int, biases: int, positions: int, count: Count) -> int:
+    """Returns the multiply-accumulates of ``weights`` used once at each output position.
+
+    ``mul_add`` counts one for each weight at each position and nothing for biases. ``paper`` adds one for each
+    bias, once and not per position: the rule that reproduces every published number of the paper.
+    """
+    if count == "mul_add":
+        return positions * weights
+    if count == "paper":
+        return positions * weights + biases
+    raise SpecError(f"count={count!r} is not one of {', '.join(get_args(Count))}")
+
+
+def join_sizes(sizes: Sequence[int]) -> str:
+    """Returns sizes as people write them: ``3×1``."""
+    return "×".join(str(size) for size in sizes)
+
+
+def check_keys(data: object, known: set[str], what: str, error: type[ValueError]) -> None:
+    """Raises unless ``data`` is a mapping with exactly the known keys."""
+    if not isinstance(data, Mapping):
+        raise error(f"{what} is described by a mapping, not by {type(data).__name__}")
+    unknown, missing = sorted(map(str, set(data) - known)), sorted(known - set(data))
+    if unknown or missing:
+        raise error(f"{what} needs exactly the keys {sorted(known)}; unknown: {unknown}, missing: {missing}")
+
+
+def _rank_of(*values: object) -> int:
+    for value in values:
+        if isinstance(value, (tuple, list)) and len(value) > 1:
+            rank = len(value)
+            break
+    else:
+        # Nothing names more than one axis: a tuple of one is 1-D, a bare number is the usual 2-D.
+        rank = 1 if isinstance(values[0], (tuple, list)) else 2
+    if rank > MAX_RANK:
+        raise SpecError(f"convolutions of rank 1 to {MAX_RANK} are known; {values[0]!r} has rank {rank}")
+    return rank
+
+
+def _per_axis(name: str, value: object, rank: int) -> Ints:
+    if type(value) is int:
+        numbers: tuple[Any, ...] = (value,) * rank
+    elif isinstance(value, (tuple, list)) and len(value) in (1, rank):
+        numbers = tuple(value) if len(value) == rank else tuple(value) * rank
+    else:
+        raise SpecError(f"{name}={value!r} must be one whole number or {rank}, one for each axis")
+    for number in numbers:
+        if type(number) is not int or number < 1:
+            raise SpecError(f"{name}={value!r} must hold whole numbers above 0")
+    return numbers
+
+
+def _paddings(value: object, kernel: Ints, stride: Ints, dilation: Ints) -> Pads:
+    if isinstance(value, str):
+        if value == "valid":
+            return ((0, 0),) * len(kernel)
+        if value != "same":
+            raise SpecError(f"padding={value!r} is not a number, a pair for each axis, 'same' or 'valid'")
+        if any(step != 1 for step in stride):
+            raise SpecError(f"padding='same' needs stride 1, as in torch; stride is {stride}")
+        totals = [span(k, step) - 1 for k, step in zip(kernel, dilation, strict=True)]
+        return tuple((total // 2, total - total // 2) for total in totals)
+    entries = [value] if type(value) is int else value
+    if not isinstance(entries, (tuple, list)) or len(entries) not in (1, len(kernel)):
+        raise SpecError(f"padding={value!r} must be one number or {len(kernel)} numbers or (before, after) pairs")
+    pads = tuple((entry, entry) if type(entry) is int else tuple(entry) for entry in entries)
+    for pair in pads:
+        if len(pair) != 2 or any(type(number) is not int or number < 0 for number in pair):
+            raise SpecError(f"padding={value!r} must hold whole numbers from 0, or (before, after) pairs of them")
+    return pads if len(pads) == len(kernel) else pads * len(kernel)
+
+
+def _listed(value: object) -> object:
+    return [_listed(item) for item in value] if isinstance(value, tuple) else value

@@ -1,0 +1,48 @@
+"""Every command: help with an example, JSON for machines. The flags are frozen here, so that a change is a decision."""
+
+from typing import Any
+
+import pytest
+import typer
+
+from cruciform.cli.main import app
+
+FLAGS = {
+    "models": {"--json"},
+    "profile": {"--input", "--training", "--json", "--csv"},
+    "doctor": {"--init", "--input", "--images", "--batch", "--seed", "--plot", "--json"},
+    "paper tables": {"--check", "--json"},
+}
+
+
+def commands() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+
+    def walk(command: Any, name: str) -> None:
+        for part, child in getattr(command, "commands", {}).items():
+            walk(child, f"{name} {part}".strip())
+        if not hasattr(command, "commands"):
+            found[name] = command
+
+    walk(typer.main.get_command(app), "")
+    return found
+
+
+def test_the_commands_are_these() -> None:
+    assert set(commands()) == set(FLAGS)
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_flags_are_frozen(name: str) -> None:
+    assert {flag for p in commands()[name].params for flag in p.opts if flag.startswith("--")} == FLAGS[name]
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_help_has_an_example_that_starts_with_the_command(name: str) -> None:
+    assert f"Example: cruciform {name}" in (commands()[name].help or "")
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_every_option_is_explained(name: str) -> None:
+    for parameter in commands()[name].params:
+        assert getattr(parameter, "help", None), f"{name} {parameter.name}"

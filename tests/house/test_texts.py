@@ -1,0 +1,60 @@
+"""What the texts say must hold: links, code, commands, numbers."""
+
+import contextlib
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from cruciform.measure.macs import profile
+from cruciform.models.card import model_card
+from cruciform.models.zoo import create_model
+
+ROOT = Path(__file__).parents[2]
+TEXTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+def test_every_link_inside_the_repository_leads_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", path.read_text("utf-8")):
+        assert "://" in target or (path.parent / target).exists(), target
+
+
+def test_the_readmes_code_prints_what_it_says() -> None:
+    code, output = re.search(r"```python\n(.*?)```\n```\n(.*?)```", README, re.DOTALL).groups()
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "README", "exec"), {})  # noqa: S102
+    assert printed.getvalue() == output
+
+
+def test_the_readmes_counts_are_those_of_the_networks() -> None:
+    rows = re.findall(r"\| `(vgg\w+)`[^|]*\| ([\d,]+) \| (\d+) % \| ([\d,]+) \| ([\d.]+) \|", README)
+    assert len(rows) == 6
+    for name, macs, share, params, top5 in rows:
+        with torch.device("meta"):
+            network = create_model(name)
+        counted, published = profile(network, (3, 224, 224)), model_card(name).published[0]
+        assert (f"{counted.macs_paper:,}", f"{counted.params:,}") == (macs, params)
+        assert round(100 * counted.macs_paper / 7508438696) == int(share)
+        assert f"{100 * (published.top5 or 0):.2f}" == top5
+
+
+def test_the_readmes_verdicts_are_those_recorded() -> None:
+    summary = json.loads((ROOT / "results" / "initialisation.json").read_text("utf-8"))["summary"]
+    rows = re.findall(r"\| `([\w-]+)`[^|]*\| (\d+) \|", README)
+    assert {f"trainable_{rule.replace('-', '_')}": int(count) for rule, count in rows} == {
+        name: value for name, value in summary.items() if name.startswith("trainable_")
+    }
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*.json")), ids=lambda path: path.name)
+def test_a_result_carries_what_is_needed_to_doubt_it(path: Path) -> None:
+    result = json.loads(path.read_text("utf-8"))
+    assert set(result) == {"summary", "command", "n", "date", "versions", "hardware", "details"}
+    assert all(isinstance(value, int | float) for value in result["summary"].values())
+    assert result["n"] >= 1

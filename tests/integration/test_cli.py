@@ -1,0 +1,110 @@
+"""The commands as people type them: in a process of their own, with their exit codes."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+def cruciform(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cruciform", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=cwd, check=False)
+
+
+def test_models_lists_at_least_eighteen() -> None:
+    done = cruciform("models", "--json")
+    assert done.returncode == 0
+    assert len(json.loads(done.stdout)) >= 18
+
+
+def test_profile_prints_the_papers_counts() -> None:
+    done = cruciform("profile", "vgg11_gmp_lr")
+    assert done.returncode == 0
+    assert "2,518,134,440 MACs (paper" in done.stdout
+    assert "26,054,888 parameters" in done.stdout
+
+
+def test_profile_as_csv() -> None:
+    rows = list(csv.reader(cruciform("profile", "nin_c3_lr", "--csv").stdout.splitlines()))
+    assert rows[-1] == ["total", "", "", "", "438410", "119857152", "119858762"]
+
+
+def test_paper_tables_are_checked() -> None:
+    done = cruciform("paper", "tables", "--check")
+    assert done.returncode == 0
+    assert "18 of 18 rows equal" in done.stdout
+
+
+def test_a_failed_check_exits_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from typer.testing import CliRunner
+
+    from cruciform.cli.main import app
+    from cruciform.paper import tables
+
+    rows = [replace(row, params=row.params + 1) for row in list(tables.check_tables())[:1]]
+    monkeypatch.setattr(tables, "check_tables", lambda: iter(rows))
+    result = CliRunner().invoke(app, ["paper", "tables", "--check"])
+    assert result.exit_code == 1
+    assert "0 of 1 rows equal" in result.output
+
+
+def test_doctor_ends_with_its_verdict() -> None:
+    done = cruciform("doctor", "vgg11_gmp_lr_join", "--init", "paper-completed")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "trainable")
+
+
+@pytest.mark.parametrize("init", ["pytorch", "per-group"])
+def test_doctor_exits_with_one_when_the_network_is_untrainable(init: str) -> None:
+    done = cruciform("doctor", "vgg11_gmp_lr_join", "--init", init)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1].startswith("untrainable: the gradient")
+
+
+def test_doctor_draws_and_reads_images(tmp_path: Path) -> None:
+    np.save(tmp_path / "images.npy", np.random.default_rng(0).normal(size=(2, 3, 32, 32)))
+    done = cruciform("doctor", "nin_c3_lr", "--images", "images.npy", "--plot", "d.png", "--json", cwd=tmp_path)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["verdict"] == "trainable"
+    assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_network_of_the_users_own(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from torch import nn\ndef net():\n    return nn.Conv2d(1, 2, 3)\n")
+    done = cruciform("profile", "mine:net", "--input", "1x5x5", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "162 MACs" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("profile", "vgg12"), "error: unknown model 'vgg12'. Did you mean"),
+        (("profile", "nin", "--input", "3x"), "is not an input size; write channels and sizes, as 3x224x224"),
+        (("profile", "nothing.there:f", "--input", "3x8x8"), "error: nothing.there:f can't be imported"),
+        (("profile", "torch.nn:Identity"), "add --input, for instance --input 3x224x224"),
+        (("profile", "builtins:dict", "--input", "3x8x8"), "returned dict, not a torch module"),
+        (("doctor", "nin", "--init", "papr"), "error: unknown initialisation 'papr'."),
+        (("doctor", "nin", "--images", "none.npy"), "is not a .npy file of (N, C, H, W) floats"),
+        (("profile", "nin", "--input", "3x2x2"), "does not run on an input of (3, 2, 2)"),
+    ],
+)
+def test_what_can_not_be_done_is_one_sentence_and_exit_code_two(words: tuple[str, ...], sentence: str) -> None:
+    done = cruciform(*words)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cruciform.errors import MissingExtraError
+    from cruciform.plot.style import new_figure
+
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'cruciform\[plot\]'"):
+        new_figure(1, 1)

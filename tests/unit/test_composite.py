@@ -1,0 +1,104 @@
+import copy
+
+import pytest
+import torch
+
+from cruciform.errors import NotLinearError, ShapeError
+from cruciform.nn.composite import CompositeConv
+from cruciform.plan import FilterGroup, LayerPlan, Stage
+from cruciform.schemes import make_plan
+from cruciform.spec import ConvSpec
+
+SPEC = ConvSpec(3, 8, 3, padding=1)
+
+
+def test_the_full_plan_is_torchs_convolution_bit_for_bit() -> None:
+    layer, conv = CompositeConv(make_plan(SPEC, "full")), torch.nn.Conv2d(3, 8, 3, padding=1)
+    conv.load_state_dict({"weight": layer.weight_0_0, "bias": layer.bias_0_0})
+    x = torch.randn(2, 3, 9, 9)
+    assert torch.equal(layer(x), conv(x))
+
+
+def test_parameters_are_named_by_stage_and_group() -> None:
+    layer = CompositeConv(make_plan(SPEC, "lr-join"))
+    assert list(layer.state_dict()) == [
+        "weight_0_0", "bias_0_0", "weight_0_1", "bias_0_1", "weight_1_0", "bias_1_0",
+    ]  # fmt: skip
+    assert tuple(layer.weight_0_1.shape) == (4, 3, 1, 3)
+    assert list(CompositeConv(make_plan(ConvSpec(3, 8, 3, bias=False), "lr")).state_dict()) == [
+        "weight_0_0",
+        "weight_0_1",
+    ]
+
+
+def test_it_shows_its_plan_in_one_line() -> None:
+    shown = repr(CompositeConv(make_plan(ConvSpec(3, 8, 3, stride=2, padding=1), "lr")))
+    assert shown == "CompositeConv(3, [3×1: 4 ‖ 1×3: 4], stride=(2, 2), padding=((1, 1), (1, 1)))"
+
+
+def test_an_input_without_batch_is_taken_as_torch_takes_it() -> None:
+    layer, x = CompositeConv(make_plan(SPEC, "lr")), torch.randn(3, 7, 7)
+    torch.testing.assert_close(layer(x), layer(x[None])[0])
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 7, 7), (7, 7), (1, 3, 7, 7, 7)])
+def test_an_input_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ShapeError, match=r"reads \(batch, 3, 2 sizes\), not"):
+        CompositeConv(make_plan(SPEC, "lr"))(torch.zeros(shape))
+
+
+def test_channels_last_and_other_types_give_the_same_answer() -> None:
+    layer, x = CompositeConv(make_plan(SPEC, "lr-join-wfull")), torch.randn(2, 3, 8, 8)
+    expected = layer(x)
+    last = x.to(memory_format=torch.channels_last)
+    torch.testing.assert_close(layer.to(memory_format=torch.channels_last)(last), expected)
+    torch.testing.assert_close(layer.to(torch.bfloat16)(x.bfloat16()).float(), expected, rtol=0.05, atol=0.1)
+
+
+def test_a_copy_is_independent_and_equal() -> None:
+    layer, x = CompositeConv(make_plan(SPEC, "lr-join")), torch.randn(1, 3, 5, 5)
+    again = copy.deepcopy(layer)
+    torch.testing.assert_close(again(x), layer(x))
+    with torch.no_grad():
+        again.weight_0_0.zero_()
+    assert layer.weight_0_0.any()
+
+
+def test_gradients_reach_every_parameter() -> None:
+    layer = CompositeConv(make_plan(SPEC, "lr-join-wfull"))
+    layer(torch.randn(1, 3, 5, 5)).square().sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in layer.parameters())
+
+
+def test_an_inner_non_linearity_is_run_and_has_no_single_kernel() -> None:
+    stages = (Stage((FilterGroup((1, 3), 6),), activation="relu"), Stage((FilterGroup((3, 1), 8),)))
+    layer, x = CompositeConv(LayerPlan(SPEC, stages)), torch.randn(1, 3, 5, 5)
+    hidden = torch.nn.functional.conv2d(x, layer.weight_0_0, layer.bias_0_0, padding=(0, 1)).relu()
+    expected = torch.nn.functional.conv2d(hidden, layer.weight_1_0, layer.bias_1_0, padding=(1, 0))
+    torch.testing.assert_close(layer(x), expected)
+    with pytest.raises(NotLinearError, match=r"a non-linearity \(relu\) stands after stage 0"):
+        layer.dense_kernel()
+
+
+def test_a_group_larger_than_the_window_has_a_larger_dense_kernel() -> None:
+    plan = LayerPlan(ConvSpec(2, 2, 3, padding=1), (Stage((FilterGroup((1, 5), 1), FilterGroup((3, 1), 1))),))
+    spec, weight, _ = CompositeConv(plan).dense_kernel()
+    assert (spec.kernel, spec.padding, tuple(weight.shape)) == ((3, 5), ((1, 1), (2, 2)), (2, 2, 3, 5))
+
+
+def test_it_exports_as_plain_convolutions_and_one_concatenation() -> None:
+    layer = CompositeConv(make_plan(SPEC, "lr-join"))
+    program = torch.export.export(layer, (torch.randn(2, 3, 8, 8),))
+    called = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    assert called == ["aten.conv2d.default", "aten.conv2d.default", "aten.cat.default", "aten.conv2d.default"]
+
+
+@pytest.mark.slow
+def test_it_compiles_without_a_graph_break() -> None:
+    layer, x = CompositeConv(make_plan(SPEC, "lr-join-wfull")), torch.randn(2, 3, 8, 8)
+    torch.testing.assert_close(torch.compile(layer, backend="aot_eager", fullgraph=True)(x), layer(x))
+
+
+def test_on_the_meta_device_nothing_is_drawn() -> None:
+    with torch.device("meta"):
+        assert CompositeConv(make_plan(SPEC, "lr")).weight_0_0.is_meta

@@ -1,0 +1,194 @@
+import gc
+import math
+import weakref
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cruciform.errors import DiagnosisError
+from cruciform.measure.gradients import diagnose
+from cruciform.nn.initialise import initialise_
+
+
+def chain(
+    depth: int, width: int = 32, *, scale: float = 1.0, norm: bool = False, mode: str = "circular"
+) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for index in range(depth):
+        layers.append(nn.Conv2d(3 if index == 0 else width, width, 3, padding=1, padding_mode=mode))
+        layers += [nn.BatchNorm2d(width)] if norm else []
+        layers.append(nn.ReLU(inplace=True))
+    model = nn.Sequential(*layers)
+    initialise_(model, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 4:
+                parameter.mul_(scale)
+    return model
+
+
+def test_the_papers_rule_keeps_the_gradient() -> None:
+    found = diagnose(chain(8), (3, 16, 16))
+    assert found.trainable
+    assert found.verdict == "trainable"
+    assert found.advice == ""
+    assert [block.name for block in found.blocks] == [str(2 * index) for index in range(8)]
+    assert all(0.7 < block.gradient_ratio < 1.4 for block in found.blocks[1:])
+    assert all(block.on_path for block in found.blocks)
+
+
+@pytest.mark.parametrize(("scale", "word"), [(0.5, "vanishes"), (2.0, "explodes")])
+def test_a_wrong_scale_is_found_and_the_advice_undoes_it(scale: float, word: str) -> None:
+    found = diagnose(chain(8, scale=scale), (3, 16, 16))
+    assert found.verdict == f"untrainable: the gradient {word}"
+    assert found.blocks[3].gradient_ratio == pytest.approx(scale**2, rel=0.4)
+    assert "Scale the initial weights by" in found.advice
+    factor = float(found.advice.split("Scale the initial weights by ")[1].split(",")[0])
+    assert factor == pytest.approx(1 / scale, rel=0.1)
+
+
+def test_in_a_chain_the_product_of_the_ratios_is_the_gradient_over_depth() -> None:
+    found = diagnose(chain(6, mode="zeros"), (3, 16, 16))
+    product = math.prod(block.gradient_ratio for block in found.blocks[1:])
+    assert found.gradient_over_depth == pytest.approx(product, rel=1e-6)
+    assert found.depth == 5
+
+
+def test_max_pooling_and_stride_count_as_one() -> None:
+    torch.manual_seed(0)
+    plain = nn.Sequential(
+        nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()
+    )
+    strided = nn.Sequential(
+        nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 4, stride=2, padding=1), nn.ReLU()
+    )
+    for model in (plain, strided):
+        found = diagnose(initialise_(model), (3, 32, 32))
+        assert found.gradient_over_depth == pytest.approx(1, rel=0.25)
+
+
+def test_batch_normalisation_belongs_to_its_block_and_is_put_back() -> None:
+    model = chain(4, scale=30, norm=True)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    found = diagnose(model.eval(), (3, 16, 16))
+    assert found.trainable
+    assert len(found.blocks) == 4
+    assert not model.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+class Residual(nn.Module):
+    """Convolutions called as functions, with a skip connection in place and a branch that is shallow."""
+
+    def __init__(self, gain: float) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.stem = nn.Parameter(torch.randn(16, 3, 3, 3, generator=generator) / 12)
+        self.kernels = nn.ParameterList(
+            gain * torch.randn(16, 16, 3, 3, generator=generator) / math.sqrt(144) for _ in range(20)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.conv2d(x, self.stem, padding=1)
+        for kernel in self.kernels:
+            y = F.conv2d(F.relu(x), kernel, padding=1)
+            y += x
+            x = y
+        return x
+
+
+def test_a_skip_connection_keeps_a_gradient_that_the_blocks_alone_would_lose() -> None:
+    found = diagnose(Residual(0.05), (3, 12, 12))
+    assert math.prod(block.gradient_ratio for block in found.blocks[1:]) < 1e-20
+    assert found.gradient_over_depth == pytest.approx(1, rel=0.2)
+    assert found.trainable
+    assert found.depth == 20
+
+
+def test_a_residual_network_that_explodes_is_still_found() -> None:
+    assert diagnose(Residual(3.0), (3, 12, 12)).verdict == "untrainable: the gradient explodes"
+
+
+def test_a_branch_that_is_scaled_down_is_judged_by_what_it_is_added_to() -> None:
+    class LayerScale(nn.Module):
+        """As in ConvNeXt: the branches start at next to nothing."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.convs = nn.ModuleList(nn.Conv2d(3 if index == 0 else 8, 8, 3, padding=1) for index in range(9))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.convs[0](x)
+            for conv in self.convs[1:]:
+                x = x + 1e-6 * conv(x)
+            return x
+
+    found = diagnose(initialise_(LayerScale()), (3, 8, 8))
+    assert found.gradient_over_depth == pytest.approx(1, rel=0.01)
+
+
+def test_normalisation_lets_the_gradient_grow_as_the_theory_says_and_is_allowed_to() -> None:
+    found = diagnose(chain(22, width=64, norm=True), (3, 12, 12), batch=16)
+    growth = found.gradient_over_depth ** (1 / 21)
+    assert growth == pytest.approx(math.pi / (math.pi - 1), rel=0.12)
+    assert found.trainable
+    assert found.high == pytest.approx(10 ** math.sqrt(3) * (math.pi / (math.pi - 1)) ** 21)
+
+
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.short = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 1)
+        self.long = nn.Sequential(nn.Conv2d(8, 8, 1), nn.ReLU(), nn.Conv2d(8, 8, 1))
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        x = self.stem(x)
+        return {"joined": torch.cat([self.short(x), self.long(x)], 1), "side": x.mean()}
+
+
+def test_the_deepest_path_is_followed_and_any_output_is_taken() -> None:
+    found = diagnose(initialise_(Branches()), (3, 6, 6))
+    assert {block.name: block.on_path for block in found.blocks} == {
+        "stem": True, "short": False, "long.0": True, "long.2": True,
+    }  # fmt: skip
+
+
+def test_deep_networks_have_a_wider_band_and_shallow_ones_the_papers() -> None:
+    assert diagnose(chain(3, 8), (3, 8, 8)).high == 10
+    assert diagnose(chain(8, 8), (3, 8, 8)).high == 10
+    assert diagnose(chain(29, 8), (3, 8, 8)).high == pytest.approx(100)
+
+
+def test_given_images_are_used() -> None:
+    images = torch.zeros(2, 3, 8, 8)
+    assert math.isnan(diagnose(chain(3), images).blocks[0].activation_ratio)
+
+
+def test_the_same_seed_gives_the_same_diagnosis() -> None:
+    model = chain(4)
+    assert diagnose(model, (3, 8, 8), seed=3) == diagnose(model, (3, 8, 8), seed=3)
+    assert diagnose(model, (3, 8, 8), seed=3) != diagnose(model, (3, 8, 8), seed=4)
+
+
+def test_no_tensor_outlives_the_diagnosis() -> None:
+    model, seen = chain(4), []
+    model[4].register_forward_hook(lambda module, args, output: seen.append(weakref.ref(output)))
+    diagnose(model, (3, 8, 8))
+    gc.collect()
+    assert [ref() for ref in seen] == [None]
+
+
+def test_networks_that_can_not_be_measured_are_refused() -> None:
+    with pytest.raises(DiagnosisError, match="two convolutions in a row; it found 1"):
+        diagnose(chain(1), (3, 8, 8))
+    with pytest.raises(DiagnosisError, match="it found 0"):
+        diagnose(nn.Linear(3, 3), (3,))
+
+
+def test_a_dead_network_is_untrainable() -> None:
+    found = diagnose(chain(4, scale=1e-30), (3, 8, 8))
+    assert not found.trainable
+    assert found.advice

@@ -1,0 +1,81 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from cruciform.errors import UnknownNameError
+from cruciform.nn.composite import CompositeConv
+from cruciform.nn.initialise import initialise_
+from cruciform.nn.inspect import plan_of, spec_of
+from cruciform.schemes import make_plan
+from cruciform.spec import ConvSpec
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(
+        CompositeConv(make_plan(ConvSpec(16, 64, 3, padding=1), "lr-join")),
+        nn.Conv2d(64, 64, 3),
+        nn.BatchNorm2d(64),
+        nn.Linear(64, 400),
+    )
+
+
+def test_drawn_weights_have_the_width_that_the_rule_says(generator: torch.Generator) -> None:
+    model = initialise_(network(), exceptions={"3": None}, generator=generator)
+    assert model[0].weight_0_0.std().item() == pytest.approx(math.sqrt(1 / 192), rel=0.05)
+    assert model[0].weight_1_0.std().item() == pytest.approx(math.sqrt(2 / 64), rel=0.05)
+    assert model[1].weight.std().item() == pytest.approx(math.sqrt(2 / (9 * 64)), rel=0.05)
+    assert model[3].weight.std().item() == pytest.approx(math.sqrt(1 / 400), rel=0.05)
+    assert not any(p.any() for name, p in model.named_parameters() if name.endswith("bias") and name[0] != "2")
+
+
+def test_the_pytorch_rule_is_pytorchs_own() -> None:
+    conv = nn.Conv2d(16, 64, 3)
+    initialise_(conv, "pytorch")
+    bound = 1 / math.sqrt(9 * 16)
+    assert conv.weight.abs().max().item() == pytest.approx(bound, rel=0.01)
+    assert bound * 0.9 < conv.bias.abs().max().item() <= bound
+
+
+def test_normalisations_are_left_alone() -> None:
+    model = network()
+    nn.init.constant_(model[2].weight, 7)
+    initialise_(model)
+    assert (model[2].weight == 7).all()
+
+
+def test_the_activation_changes_only_what_it_follows(generator: torch.Generator) -> None:
+    layer = CompositeConv(make_plan(ConvSpec(16, 64, 3), "lr-join"))
+    initialise_(layer, activation="gelu", generator=generator)
+    assert layer.weight_0_0.std().item() == pytest.approx(math.sqrt(1 / 192), rel=0.05)
+    assert layer.weight_1_0.std().item() == pytest.approx(math.sqrt(2.1937 / 64), rel=0.05)
+
+
+def test_unknown_rules_and_activations_are_refused() -> None:
+    with pytest.raises(UnknownNameError, match="unknown initialisation 'paper'. Did you mean"):
+        initialise_(nn.ReLU(), "paper")
+    with pytest.raises(UnknownNameError, match="unknown activation 'rleu'. Did you mean 'relu'"):
+        initialise_(network(), activation="rleu")
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [
+        nn.Conv1d(4, 6, 3, padding="same", dilation=2),
+        nn.Conv2d(4, 6, (3, 5), stride=(2, 1), padding=(1, 2), groups=2, bias=False, padding_mode="reflect"),
+        nn.Conv3d(1, 2, 3, padding=1),
+    ],
+    ids=lambda conv: type(conv).__name__,
+)
+def test_a_plain_convolution_is_read_whole(conv: nn.Conv2d) -> None:
+    spec, x = spec_of(conv), torch.randn(1, conv.in_channels, *[9] * (conv.weight.ndim - 2))
+    assert tuple(conv(x).shape[2:]) == spec.output_size(x.shape[2:])
+    assert spec.params == sum(p.numel() for p in conv.parameters())
+    assert (spec.groups, spec.padding_mode) == (conv.groups, conv.padding_mode)
+    assert plan_of(conv).is_dense
+
+
+def test_what_runs_no_plan_has_none() -> None:
+    assert plan_of(nn.ReLU()) is None
+    assert plan_of(nn.ConvTranspose2d(1, 1, 3)) is None

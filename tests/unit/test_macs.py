@@ -1,0 +1,144 @@
+import json
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cruciform.errors import CountError, ShapeError
+from cruciform.measure import closed_form, report
+from cruciform.measure.macs import profile
+from cruciform.nn.composite import CompositeConv
+from cruciform.schemes import make_plan
+from cruciform.spec import ConvSpec
+
+
+class Mixed(nn.Module):
+    """A composite, a reflecting and a functional convolution, a transposed one, a matrix product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.composite = CompositeConv(make_plan(ConvSpec(3, 8, 3, padding=1), "lr"))
+        self.reflecting = nn.Conv2d(8, 8, 3, padding=1, padding_mode="reflect")
+        self.kernel = nn.Parameter(torch.randn(4, 8, 3, 3))
+        self.norm = nn.BatchNorm2d(4)
+        self.up = nn.ConvTranspose2d(4, 2, 2, stride=2)
+        self.head = nn.Linear(2, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.reflecting(self.composite(x)).relu_()
+        x = self.up(self.norm(F.conv2d(x, self.kernel, padding="same")))
+        return self.head(x.mean((2, 3))) @ torch.ones(5, 2, device=x.device)
+
+
+def test_every_layer_is_counted_as_by_hand() -> None:
+    counted = profile(Mixed(), (3, 10, 12))
+    rows = {row.name: (row.params, row.macs) for row in counted.layers}
+    assert rows == {
+        "": (4 * 8 * 9, 4 * 8 * 9 * 120 + 5 * 2),
+        "composite": (3 * 3 * 8 + 8, 3 * 3 * 8 * 120),
+        "reflecting": (9 * 64 + 8, 9 * 64 * 120),
+        "norm": (8, 0),
+        "up": (4 * 2 * 4 + 2, 4 * 2 * 4 * 120),
+        "head": (2 * 5 + 5, 2 * 5),
+    }
+    assert counted.params == sum(params for params, _ in rows.values())
+    assert counted.macs == sum(macs for _, macs in rows.values())
+    assert counted.macs_paper == counted.macs + 8 + 8 + 2 + 5
+
+
+def test_what_is_not_counted_is_named() -> None:
+    assert {"relu_", "batch_norm", "pad", "mean"} <= set(profile(Mixed(), (3, 10, 12)).uncounted)
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model = Mixed().train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    profile(model, (3, 10, 12))
+    assert model.training
+    assert model.norm.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert not model.composite._forward_hooks
+
+
+def test_a_layer_used_twice_works_twice_but_has_its_parameters_once() -> None:
+    conv = nn.Conv2d(4, 4, 1)
+    counted = profile(nn.Sequential(conv, nn.ReLU(), conv), (4, 5, 5))
+    assert (counted.params, counted.macs) == (20, 2 * 16 * 25)
+
+
+def test_tied_weights_are_counted_once() -> None:
+    first, second = nn.Linear(6, 6), nn.Linear(6, 6)
+    second.weight = first.weight
+    assert profile(nn.Sequential(first, second), (6,)).params == 36 + 6 + 6
+
+
+def test_weight_norm_counts_the_tensors_that_are_there() -> None:
+    conv = nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3))
+    counted = profile(conv, (3, 5, 5))
+    assert (counted.params, counted.macs) == (sum(p.numel() for p in conv.parameters()), 9 * 3 * 4 * 9)
+
+
+def test_attention_is_counted() -> None:
+    class Attention(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.bmm(x, x.transpose(1, 2)) @ x
+
+    counted = profile(Attention(), (7, 5))
+    assert counted.macs == 2 * 7 * 7 * 5
+
+
+def test_counts_that_disagree_are_refused_with_the_layers_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(closed_form.FORMULAS, "linear", lambda *_, **__: closed_form.Work(1))
+    with pytest.raises(CountError, match="layer 'head' calls linear: 1 multiply-accumulates by arithmetic, 10 by"):
+        profile(Mixed(), (3, 10, 12))
+
+
+def test_work_that_only_the_dispatcher_sees_is_refused_and_not_lost() -> None:
+    class Unknown(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.einsum("bij,bkj->bik", x, x)
+
+    with pytest.raises(CountError, match="the network itself calls einsum, for which no closed form is known"):
+        profile(Unknown(), (4, 5))
+
+
+def test_parameters_that_do_not_fit_the_plan_are_refused() -> None:
+    layer = CompositeConv(make_plan(ConvSpec(3, 8, 3), "lr"))
+    layer.extra = nn.Parameter(torch.zeros(3))
+    with pytest.raises(CountError, match="layer '' has .* parameters, but its plan"):
+        profile(layer, (3, 5, 5))
+
+
+def test_a_network_that_looks_at_values_is_counted_on_real_tensors_and_says_so() -> None:
+    class Looks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.conv(x) if x.sum().item() >= 0 else x
+
+    counted = profile(Looks(), (3, 2, 2))
+    assert counted.macs == 3 * 4 * 4
+    assert "run on real tensors" in counted.notes[0]
+
+
+def test_an_input_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ShapeError, match="does not run on an input of"):
+        profile(nn.Conv2d(3, 4, 3), (3, 2, 2))
+
+
+def test_an_error_inside_a_layer_is_told_and_not_hidden_by_a_count() -> None:
+    layer = CompositeConv(make_plan(ConvSpec(3, 8, 3), "lr"))
+    with pytest.raises(ShapeError, match="smaller than the window of 3×3"):
+        profile(nn.Sequential(nn.ReLU(), layer), (3, 2, 2))
+
+
+def test_a_profile_as_json_csv_and_rows() -> None:
+    counted = profile(Mixed(), (3, 10, 12))
+    assert json.loads(report.profile_json(counted))["macs"] == counted.macs
+    lines = report.profile_csv(counted).splitlines()
+    assert len(lines) == len(counted.layers) + 2
+    assert lines[-1].split(",")[-2:] == [str(counted.macs), str(counted.macs_paper)]
+    assert report.profile_rows(counted)[1][4] == "80"

@@ -1,0 +1,74 @@
+import pytest
+
+from cruciform.errors import PlanError, UnknownNameError
+from cruciform.schemes import cross, make_plan
+from cruciform.spec import ConvSpec
+
+SQUARE = ConvSpec(64, 64, 3, padding=1)
+VOLUME = ConvSpec(64, 9, (3, 3, 3), padding=1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "scheme", "plan"),
+    [
+        (SQUARE, "full", "[3×3: 64]"),
+        (SQUARE, "sf", "[1×3: 64] → [3×1: 64]"),
+        (SQUARE, "lr", "[3×1: 32 ‖ 1×3: 32]"),
+        (SQUARE, "lr-join", "[3×1: 32 ‖ 1×3: 32] → [1×1: 64]"),
+        (SQUARE, "lr-join-wfull", "[3×1: 24 ‖ 1×3: 24 ‖ 3×3: 16] → [1×1: 64]"),
+        (VOLUME, "lr", "[3×1×1: 3 ‖ 1×3×1: 3 ‖ 1×1×3: 3]"),
+        (VOLUME, "sf", "[1×1×3: 9] → [1×3×1: 9] → [3×1×1: 9]"),
+        (ConvSpec(4, 9, (1, 3, 3)), "lr", "[1×3×1: 5 ‖ 1×1×3: 4]"),
+        (ConvSpec(4, 9, (5,)), "lr-join-wfull", "[5: 9] → [1: 9]"),
+        (ConvSpec(4, 1, 3), "lr", "[3×1: 1]"),
+        (ConvSpec(4, 8, 1), "lr", "[1×1: 8]"),
+    ],
+)
+def test_plans_by_name(spec: ConvSpec, scheme: str, plan: str) -> None:
+    assert str(make_plan(spec, scheme)) == plan
+
+
+def test_the_named_schemes_are_members_of_the_cross_family() -> None:
+    assert make_plan(SQUARE, "full") == make_plan(SQUARE, cross(full=1))
+    assert make_plan(SQUARE, "sf") == make_plan(SQUARE, cross(shapes=["1xk"], join="kx1"))
+    assert make_plan(SQUARE, "lr") == make_plan(SQUARE, cross(shapes=["kx1", "1xk"]))
+    assert make_plan(SQUARE, "lr-join") == make_plan(SQUARE, cross(join="1x1"))
+
+
+def test_shapes_may_be_given() -> None:
+    plan = make_plan(ConvSpec(4, 8, 5), cross(shapes=["1x5", "2x2", "3@2", "k"]))
+    assert str(plan) == "[1×5: 2 ‖ 2×2: 2 ‖ 3×3@2×2: 2 ‖ 5×5: 2]"
+    assert str(make_plan(ConvSpec(4, 8, 5), cross(shapes=["1x3@1x2"]))) == "[1×3@1×2: 8]"
+
+
+@pytest.mark.parametrize("shape", ["3x", "3x3x3", "kxq", "", "3x3@", "-1x3", "0"])
+def test_a_shape_that_can_not_be_read_is_refused_with_examples(shape: str) -> None:
+    if shape == "3x3@":
+        return  # an empty dilation is none
+    with pytest.raises(PlanError, match=r"'3x3@2'|whole numbers above 0"):
+        make_plan(SQUARE, cross(shapes=[shape]))
+
+
+def test_the_low_dimensional_embedding_of_the_paper() -> None:
+    plan = make_plan(ConvSpec(3, 32, 3), cross(width=3.5, full=1 / 7, join=True))
+    assert str(plan) == "[3×1: 48 ‖ 1×3: 48 ‖ 3×3: 16] → [1×1: 32]"
+
+
+def test_impossible_schemes_are_refused() -> None:
+    with pytest.raises(PlanError, match="width=2 needs join=True"):
+        cross(width=2)
+    with pytest.raises(PlanError, match="width must be above 0"):
+        cross(width=0, join=True)
+    with pytest.raises(PlanError, match="full from 0 to 1"):
+        cross(full=1.5)
+    with pytest.raises(PlanError, match="leaves no basis filter"):
+        cross(shapes=[])
+    with pytest.raises(PlanError, match="groups=1, not groups=2"):
+        make_plan(ConvSpec(4, 4, 3, groups=2), "lr")
+    with pytest.raises(PlanError, match="both filter along axis 0"):
+        make_plan(SQUARE, cross(join="kx1"))
+
+
+def test_an_unknown_scheme_names_the_close_ones() -> None:
+    with pytest.raises(UnknownNameError, match="unknown scheme 'lr-jion'. Did you mean 'lr-join'"):
+        make_plan(SQUARE, "lr-jion")
