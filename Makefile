@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # torch first and by itself, held fast in every later install: left to a resolver, it comes with gigabytes of CUDA.
 TORCH ?= 2.13.0
 
-.PHONY: help setup check test test-slow bench docs format build
+.PHONY: help setup check test test-slow bench coverage docs format build
 
 help:  ## say what the verbs do
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /: /'
@@ -16,7 +16,7 @@ $(VENV)/.ready: pyproject.toml Makefile
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet "torch==$(TORCH)"
 	$(BIN)/python -c "import torch; print(f'torch=={torch.__version__}')" > $(VENV)/constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[dev,zoo,volumes]'
 	touch $@
 
 check: setup  ## lint, format, types
@@ -30,6 +30,9 @@ test: setup  ## the fast tier: under 3 minutes on 2 cores
 test-slow: setup  ## the slow tier: 2,000 examples for every law, and all tests marked slow
 	CRUCIFORM_EXAMPLES=2000 $(BIN)/pytest -n 2 tests/property --timeout 1800
 	$(BIN)/pytest -n 2 -m slow --durations 5
+
+coverage: setup  ## convert every network of timm, torchvision and MONAI: most of an hour; can be interrupted
+	$(BIN)/cruciform coverage --library all --result results/coverage.json --table docs/coverage.md
 
 bench: setup  ## measure, and record into results/
 	$(BIN)/python benchmarks/plan_arithmetic.py

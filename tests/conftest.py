@@ -1,10 +1,14 @@
 """Shared by all tests: one torch thread each, and how many examples a law is tried on."""
 
+import importlib.util
 import os
+import warnings
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+from cruciform.coverage.worker import load_torchvision
 
 torch.set_num_threads(1)
 
@@ -15,6 +19,19 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("cruciform")
+
+
+@pytest.fixture(scope="session")
+def libraries() -> None:
+    """timm, torchvision and MONAI, loadable; a CUDA build of torchvision lacks two operators beside CPU torch."""
+    for library in ("timm", "torchvision", "monai"):
+        if importlib.util.find_spec(library) is None:
+            pytest.skip(f"{library} is not installed: pip install 'cruciform[zoo,volumes]'")
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        load_torchvision()
+        import timm  # noqa: F401
 
 
 @pytest.fixture

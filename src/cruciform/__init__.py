@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from cruciform.conversion.api import convert, convert_, plan_conversion
     from cruciform.errors import CruciformError
     from cruciform.measure.gradients import diagnose
     from cruciform.measure.macs import profile
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
     from cruciform.models.zoo import create_model, list_models
     from cruciform.nn.composite import CompositeConv
     from cruciform.nn.initialise import initialise_
-    from cruciform.nn.inspect import spec_of
     from cruciform.plan import FilterGroup, LayerPlan, Stage
     from cruciform.schemes import cross, make_plan
     from cruciform.spec import ConvSpec
+    from cruciform.store.directory import load, save
 
 _HOMES = {
     "CompositeConv": "nn.composite",
@@ -28,15 +29,19 @@ _HOMES = {
     "FilterGroup": "plan",
     "LayerPlan": "plan",
     "Stage": "plan",
+    "convert": "conversion.api",
+    "convert_": "conversion.api",
     "create_model": "models.zoo",
     "cross": "schemes",
     "diagnose": "measure.gradients",
     "initialise_": "nn.initialise",
     "list_models": "models.zoo",
+    "load": "store.directory",
     "make_plan": "schemes",
     "model_card": "models.card",
+    "plan_conversion": "conversion.api",
     "profile": "measure.macs",
-    "spec_of": "nn.inspect",
+    "save": "store.directory",
 }
 
 __all__ = [
@@ -47,15 +52,19 @@ __all__ = [
     "LayerPlan",
     "Stage",
     "__version__",
+    "convert",
+    "convert_",
     "create_model",
     "cross",
     "diagnose",
     "initialise_",
     "list_models",
+    "load",
     "make_plan",
     "model_card",
+    "plan_conversion",
     "profile",
-    "spec_of",
+    "save",
 ]
 
 

@@ -8,6 +8,8 @@
     │   └── NotLinearError    a plan with no equal single kernel
     ├── ShapeError            an input that does not fit a network              (ValueError)
     ├── OptionError           an option that a network does not take            (ValueError)
+    ├── ConversionError       a network or layer that can't be converted        (ValueError)
+    ├── StoreError            a model directory that can't be written or read   (ValueError)
     ├── UnknownNameError      a name that no registry knows                     (LookupError)
     ├── CountError            two counts of one network that disagree
     ├── DiagnosisError        a network in which no gradient can be measured
@@ -37,6 +39,14 @@ class ShapeError(CruciformError, ValueError):
 
 class OptionError(CruciformError, ValueError):
     """A network was asked for with an option, or a value of it, that it does not take."""
+
+
+class ConversionError(CruciformError, ValueError):
+    """A network, or a layer of it, can't be converted as asked."""
+
+
+class StoreError(CruciformError, ValueError):
+    """A model directory can't be written, or is not what was saved."""
 
 
 class UnknownNameError(CruciformError, LookupError):

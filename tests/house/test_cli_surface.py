@@ -10,6 +10,17 @@ from cruciform.cli.main import app
 FLAGS = {
     "models": {"--json"},
     "profile": {"--input", "--training", "--json", "--csv"},
+    "convert": {
+        "--output",
+        "--scheme",
+        "--init",
+        "--protect",
+        "--channels",
+        "--keep-first",
+        "--input",
+        "--json",
+    },
+    "coverage": {"--library", "--scheme", "--sample", "--journal", "--result", "--table", "--json"},
     "doctor": {"--init", "--input", "--images", "--batch", "--seed", "--plot", "--json"},
     "paper tables": {"--check", "--json"},
 }

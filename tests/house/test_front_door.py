@@ -5,8 +5,9 @@ from pathlib import Path
 import cruciform
 
 NAMES = {
-    "CompositeConv", "ConvSpec", "CruciformError", "FilterGroup", "LayerPlan", "Stage", "__version__", "create_model",
-    "cross", "diagnose", "initialise_", "list_models", "make_plan", "model_card", "profile", "spec_of",
+    "CompositeConv", "ConvSpec", "CruciformError", "FilterGroup", "LayerPlan", "Stage", "__version__", "convert",
+    "convert_", "create_model", "cross", "diagnose", "initialise_", "list_models", "load", "make_plan", "model_card",
+    "plan_conversion", "profile", "save",
 }  # fmt: skip
 
 

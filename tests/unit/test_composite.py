@@ -5,6 +5,7 @@ import torch
 
 from cruciform.errors import NotLinearError, ShapeError
 from cruciform.nn.composite import CompositeConv
+from cruciform.nn.inspect import spec_of
 from cruciform.plan import FilterGroup, LayerPlan, Stage
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
@@ -62,6 +63,23 @@ def test_a_copy_is_independent_and_equal() -> None:
     with torch.no_grad():
         again.weight_0_0.zero_()
     assert layer.weight_0_0.any()
+
+
+def test_it_answers_what_networks_ask_of_a_convolution() -> None:
+    conv = torch.nn.Conv2d(3, 8, (3, 5), stride=(2, 1), padding=(1, 2), dilation=(1, 2), padding_mode="reflect")
+    layer = CompositeConv(make_plan(spec_of(conv), "lr"))
+    for name in (
+        "in_channels",
+        "out_channels",
+        "kernel_size",
+        "stride",
+        "padding",
+        "dilation",
+        "groups",
+        "padding_mode",
+    ):
+        assert getattr(layer, name) == getattr(conv, name)
+    assert CompositeConv(make_plan(ConvSpec(3, 8, 4, padding="same"), "lr")).padding == ((1, 2), (1, 2))
 
 
 def test_gradients_reach_every_parameter() -> None:

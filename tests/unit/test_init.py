@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from cruciform.errors import UnknownNameError
+from cruciform.errors import PlanError, UnknownNameError
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.initialise import initialise_
 from cruciform.nn.inspect import plan_of, spec_of
+from cruciform.nn.standardise import standardise_
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
 
@@ -50,6 +51,20 @@ def test_the_activation_changes_only_what_it_follows(generator: torch.Generator)
     initialise_(layer, activation="gelu", generator=generator)
     assert layer.weight_0_0.std().item() == pytest.approx(math.sqrt(1 / 192), rel=0.05)
     assert layer.weight_1_0.std().item() == pytest.approx(math.sqrt(2.1937 / 64), rel=0.05)
+
+
+def test_a_standardised_layer_is_drawn_behind_its_standardisation() -> None:
+    layer = standardise_(CompositeConv(make_plan(ConvSpec(16, 64, 3), "lr")), 1e-6, None)
+    initialise_(layer, generator=torch.Generator().manual_seed(1))
+    first = layer.parametrizations.weight_0_0.original.clone()
+    initialise_(layer, generator=torch.Generator().manual_seed(2))
+    assert not torch.equal(layer.parametrizations.weight_0_0.original, first)
+    assert first.std().item() == pytest.approx(math.sqrt(2 / 192), rel=0.05)
+
+
+def test_a_weight_made_from_several_tensors_is_refused_and_not_drawn_in_vain() -> None:
+    with pytest.raises(PlanError, match="initialise before you parametrise"):
+        initialise_(nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3)))
 
 
 def test_unknown_rules_and_activations_are_refused() -> None:

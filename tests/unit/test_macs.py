@@ -88,6 +88,44 @@ def test_attention_is_counted() -> None:
     assert counted.macs == 2 * 7 * 7 * 5
 
 
+def test_fused_attention_is_counted_on_real_tensors_too() -> None:
+    class Attention(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            heads = F.scaled_dot_product_attention(*[x.reshape(1, 2, 7, 4)] * 3)
+            return heads if x.sum().item() == 0 else x
+
+    counted = profile(Attention(), (7, 8))
+    assert "run on real tensors" in counted.notes[0]
+    assert counted.macs == 2 * 2 * 7 * 7 * 4
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_multi_head_attention_is_counted(training: bool) -> None:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.heads = nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.heads(x, x, x, need_weights=False)[0]
+
+    counted = profile(Attention(), (7, 8), training=training)
+    assert counted.macs == 4 * 7 * 8 * 8 + 2 * 7 * 7 * 8
+    assert counted.macs_paper == counted.macs + 4 * 8
+
+
+@pytest.mark.parametrize(
+    ("equation", "macs"),
+    [("bij,bkj->bik", 7 * 7 * 5), ("bij,bkj->b", 5), ("bij,bij", 7 * 5), ("bij,bkl->bik", 0), ("bij->bi", 0)],
+)
+def test_einsum_is_counted(equation: str, macs: int) -> None:
+    class Einsum(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.einsum(equation, *[x] * (equation.count(",") + 1))
+
+    assert profile(Einsum(), (7, 5)).macs == macs
+
+
 def test_counts_that_disagree_are_refused_with_the_layers_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(closed_form.FORMULAS, "linear", lambda *_, **__: closed_form.Work(1))
     with pytest.raises(CountError, match="layer 'head' calls linear: 1 multiply-accumulates by arithmetic, 10 by"):
@@ -97,7 +135,7 @@ def test_counts_that_disagree_are_refused_with_the_layers_name(monkeypatch: pyte
 def test_work_that_only_the_dispatcher_sees_is_refused_and_not_lost() -> None:
     class Unknown(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return torch.einsum("bij,bkj->bik", x, x)
+            return torch.einsum("bij,bkj,bkl->bil", x, x, x)
 
     with pytest.raises(CountError, match="the network itself calls einsum, for which no closed form is known"):
         profile(Unknown(), (4, 5))

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cruciform.errors import OptionError, UnknownNameError
+from cruciform.registry import did_you_mean
 
 if TYPE_CHECKING:
     from torch import nn
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 ModelArgument = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", help="A network of 'cruciform models', or your own as package.module:function (no arguments)."
+        metavar="MODEL",
+        help="A network of 'cruciform models', timm:NAME, torchvision:NAME, monai:NAME, or your own as "
+        "package.module:function.",
     ),
 ]
 SizeOption = Annotated[
@@ -35,22 +38,27 @@ def console() -> Console:
 
 def find_model(name: str, size: str | None, *, init: str | None = None) -> "tuple[nn.Module, tuple[int, ...]]":
     """Returns the network that was asked for, and the size of its input."""
-    from cruciform.models.zoo import create_model, list_models
-    from cruciform.nn.init import DEFAULT_RULE
+    from cruciform.models.zoo import list_models
     from cruciform.nn.initialise import initialise_
+    from cruciform.sources.build import build_network, split_reference
+    from cruciform.sources.source import SOURCES
 
-    if ":" not in name:
-        try:
-            network = create_model(name, init=init or DEFAULT_RULE)
-        except UnknownNameError as error:
-            if name in list_models():
-                raise  # it is the initialisation that is unknown
-            raise UnknownNameError(f"{error} For a network of your own type package.module:function.") from None
-        return network, read_size(size) if size else network.config.input_shape
-    if size is None:
-        raise OptionError(f"the input of {name} is not known; add --input, for instance --input 3x224x224")
-    model = _import_model(name)
-    return (initialise_(model, init) if init else model), read_size(size)
+    source, _ = split_reference(name)
+    if source not in SOURCES:
+        if size is None:
+            raise OptionError(f"the input of {name} is not known; add --input, for instance --input 3x224x224")
+        model = _import_model(name)
+        return (initialise_(model, init) if init else model), read_size(size)
+    if source == "zoo" and name not in list_models():
+        hint = did_you_mean(name, list_models())
+        raise UnknownNameError(
+            f"unknown model {name!r}.{hint} See 'cruciform models', or type timm:NAME, torchvision:NAME, monai:NAME, "
+            "or package.module:function for a network of your own"
+        )
+    model, usual = build_network(name, {"init": init} if init and source == "zoo" else {})
+    if init and source != "zoo":
+        initialise_(model, init)
+    return model, read_size(size) if size else usual
 
 
 def _import_model(name: str) -> "nn.Module":

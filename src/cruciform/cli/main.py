@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from cruciform import __version__
-from cruciform.cli import doctor, models, paper, profile
+from cruciform.cli import convert, coverage, doctor, models, paper, profile
 from cruciform.errors import CruciformError
 
 app = typer.Typer(
@@ -24,6 +24,8 @@ app = typer.Typer(
 app.command("models")(models.models)
 app.command("profile")(profile.profile)
 app.command("doctor")(doctor.doctor)
+app.command("convert")(convert.convert)
+app.command("coverage")(coverage.coverage)
 app.add_typer(paper.app, name="paper")
 
 

@@ -96,13 +96,44 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> Work:
     return Work(pairs * (q.shape[-1] + v.shape[-1]))
 
 
-FORMULAS: dict[str, Callable[..., Work]] = {
+def _multi_head_attention(
+    q: Tensor, k: Tensor, v: Tensor, embed: int, heads: int, in_weight: Tensor | None, in_bias: Tensor | None,
+    *others: Any, **named: Any,
+) -> Work | None:  # fmt: skip
+    if in_weight is None or named.get("use_separate_proj_weight"):
+        return None
+    length, source = q.shape[0], k.shape[0]
+    batch = q.shape[1] if q.ndim == 3 else 1
+    projections = batch * embed * embed * (2 * length + 2 * source)
+    out_bias = others[5] if len(others) > 5 else named.get("out_proj_bias")
+    return Work(projections + 2 * batch * length * source * embed, _biases(in_bias) + _biases(out_bias))
+
+
+def _einsum(equation: Any, *operands: Any) -> Work | None:
+    tensors = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], list | tuple) else list(operands)
+    if not isinstance(equation, str) or len(tensors) > 2 or "." in equation:
+        return None  # in which order more than two are multiplied is not settled by the arguments
+    if len(tensors) == 1:
+        return Work(0)
+    inputs, arrow, output = equation.replace(" ", "").partition("->")
+    first, second = inputs.split(",")
+    sizes = dict(zip(first + second, (*tensors[0].shape, *tensors[1].shape), strict=True))
+    kept = set(output) if arrow else {label for label in sizes if inputs.count(label) == 1}
+    contracted = (set(first) & set(second)) - kept
+    # What only one of them has and the output has not is summed up first; without contraction there is no product
+    # of matrices.
+    return Work(prod(sizes[label] for label in kept | contracted) if contracted else 0)
+
+
+FORMULAS: dict[str, Callable[..., Work | None]] = {
     **{f"conv{rank}d": _convolution for rank in (1, 2, 3)},
     **{f"conv_transpose{rank}d": _transposed_convolution for rank in (1, 2, 3)},
     "linear": _linear,
     **dict.fromkeys(("matmul", "mm", "bmm", "__matmul__"), _matrix_product),
     **dict.fromkeys(("addmm", "baddbmm"), _matrix_product_plus),
     "scaled_dot_product_attention": _attention,
+    "multi_head_attention_forward": _multi_head_attention,
+    "einsum": _einsum,
 }
 
 

@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from cruciform.errors import CountError, ShapeError
 from cruciform.measure.closed_form import work_of
-from cruciform.measure.trace import Call, Tracer, tensors_in
+from cruciform.measure.trace import CONVOLUTIONS, Call, Tracer, first_argument, tensors_in
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, plan_of
 
@@ -38,6 +39,7 @@ class LayerCount:
         kind: The class of the module.
         plan: How it is computed, where it has a plan.
         output: The shape of its last output without the batch.
+        inputs: Batch and spatial size of the input of each convolution that it called.
         params: Parameters that are its own and of no layer before it.
         macs: Multiply-accumulates.
         macs_paper: The same by the paper's rule: each bias counted once.
@@ -47,6 +49,7 @@ class LayerCount:
     kind: str
     plan: str = ""
     output: tuple[int, ...] = ()
+    inputs: list[tuple[int, ...]] = field(default_factory=list)
     params: int = 0
     macs: int = 0
     macs_paper: int = 0
@@ -62,6 +65,7 @@ class Profile:
         params: All parameters.
         macs: All multiply-accumulates of one input.
         macs_paper: The same by the paper's rule.
+        outputs: The shapes of what the network returned, without the batch.
         uncounted: Operations that no count includes (pooling, activations, ...), and how often each was called.
         notes: What else a reader of the numbers must know.
     """
@@ -71,6 +75,7 @@ class Profile:
     params: int
     macs: int
     macs_paper: int
+    outputs: tuple[tuple[int, ...], ...] = ()
     uncounted: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -116,6 +121,7 @@ def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = Fal
         params,
         sum(row.macs for row in rows),
         sum(row.macs_paper for row in rows),
+        meter.outputs,
         dict(sorted(meter.uncounted.items())),
         tuple(notes),
     )
@@ -126,8 +132,10 @@ def _run(model: nn.Module, meter: "_Meter", input_size: Sequence[int], device: t
     x = torch.zeros(1, *input_size, device=device, dtype=dtype)
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     here = {name: tensor if tensor.device == device else tensor.to(device) for name, tensor in state.items()}
-    with meter.dispatcher, meter:
-        functional_call(model, here, (x,))
+    # The fused kernels of attention are nothing that the dispatcher's counter knows; its plain form is.
+    with sdpa_kernel(SDPBackend.MATH), meter.dispatcher, meter:
+        output = functional_call(model, here, (x,))
+    meter.outputs = tuple(tuple(tensor.shape[1:]) for tensor in tensors_in(output))
 
 
 class _Meter(Tracer):
@@ -137,6 +145,7 @@ class _Meter(Tracer):
         super().__init__(model)
         self.dispatcher = FlopCounterMode(display=False)
         self.uncounted: Counter[str] = Counter()
+        self.outputs: tuple[tuple[int, ...], ...] = ()
         self.layers = {name: _row(name, module) for name, module in model.named_modules()}
 
     def before(self, call: Call) -> None:
@@ -157,6 +166,9 @@ class _Meter(Tracer):
         if work is not None:
             row.macs += macs
             row.macs_paper += macs + biases
+            if call.module is not None or call.operation in CONVOLUTIONS:
+                x = first_argument(call)
+                row.inputs.append((x.shape[0], *x.shape[2:]))
         elif call.operation not in FREE and any(True for _ in tensors_in(output)):
             self.uncounted[call.operation] += 1
         if isinstance(output, Tensor) and (work is not None or not row.output):

@@ -41,6 +41,14 @@ def record_result(
     part.replace(path)
 
 
+def circumstances(packages: Sequence[str] = ()) -> str:
+    """Returns date, versions and hardware in a sentence."""
+    versions = ", ".join(f"{name} {number}" for name, number in _versions((*PACKAGES, *packages)).items())
+    machine = hardware()
+    day = dt.datetime.now(dt.UTC).date().isoformat()
+    return f"{day}; Python {platform.python_version()}, {versions}; {machine['processor']}, {machine['cores']} cores."
+
+
 def hardware() -> dict[str, Any]:
     """Returns what the machine is, as far as it tells."""
     return {"processor": _processor(), "cores": os.cpu_count(), "system": f"{platform.system()} {platform.machine()}"}

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from cruciform.measure.trace import Call, Tracer, tensors_in
+from cruciform.measure.trace import CONVOLUTIONS, Call, Tracer, first_argument, tensors_in
 
-CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d", "CompositeConv"})
 # What may stand behind a convolution and still belong to its block.
 NORMALISATIONS = frozenset({"batch_norm", "instance_norm", "group_norm", "layer_norm"})
 CONTINUATIONS = NORMALISATIONS | frozenset(
@@ -91,9 +90,9 @@ class GradientTape(Tracer):
 
     def before(self, call: Call) -> None:
         """Opens a block at a convolution."""
-        if call.operation not in CONVOLUTIONS:
+        if call.module is None and call.operation not in CONVOLUTIONS:
             return
-        x = call.args[0] if call.args else call.kwargs["input"]
+        x = first_argument(call)
         if not (x.requires_grad and torch.is_grad_enabled()):
             return  # no gradient passes
         block = TapedBlock(call.layer or call.operation, self._node(x), _variance(x))

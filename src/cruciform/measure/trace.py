@@ -16,6 +16,8 @@ from torch.utils.hooks import RemovableHandle
 
 from cruciform.nn.composite import CompositeConv
 
+CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
+
 
 @dataclass
 class Call:
@@ -105,6 +107,12 @@ class Tracer(TorchFunctionMode):
                 self._busy = True
                 self.after(call, output)
                 self._busy = False
+
+
+def first_argument(call: Call) -> Tensor:
+    """Returns what a layer or function reads, given by place or by name."""
+    tensor: Tensor = call.args[0] if call.args else call.kwargs["input"]
+    return tensor
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

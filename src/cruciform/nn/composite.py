@@ -64,10 +64,47 @@ class CompositeConv(nn.Module):
         """The channels of the output."""
         return self.plan.spec.out_channels
 
+    # What networks ask of a convolution besides running it, by the names of torch's modules.
+
+    @property
+    def kernel_size(self) -> Ints:
+        """The extents of the window."""
+        return self.plan.spec.kernel
+
+    @property
+    def stride(self) -> Ints:
+        """The stride along each axis."""
+        return self.plan.spec.stride
+
+    @property
+    def padding(self) -> tuple[int, ...] | Pads:
+        """The padding along each axis; (before, after) pairs where it is unequal."""
+        pads = self.plan.spec.padding
+        return tuple(before for before, _ in pads) if all(a == b for a, b in pads) else pads
+
+    @property
+    def dilation(self) -> Ints:
+        """The dilation along each axis."""
+        return self.plan.spec.dilation
+
+    @property
+    def groups(self) -> int:
+        """In how many independent parts the channels are convolved."""
+        return self.plan.spec.groups
+
+    @property
+    def padding_mode(self) -> str:
+        """What the padding is filled with."""
+        return self.plan.spec.padding_mode
+
     def stage_parameters(self) -> list[list[tuple[Tensor, Tensor | None]]]:
         """Returns for each stage the (weight, bias) of each group."""
+        return [[(getattr(self, w), getattr(self, b)) for w, b in stage] for stage in self.parameter_names()]
+
+    def parameter_names(self) -> list[list[tuple[str, str]]]:
+        """Returns for each stage the names of the (weight, bias) of each group; a bias may be None."""
         return [
-            [(getattr(self, f"weight_{index}_{n}"), getattr(self, f"bias_{index}_{n}")) for n in range(len(groups))]
+            [(f"weight_{index}_{n}", f"bias_{index}_{n}") for n in range(len(groups))]
             for index, groups in enumerate(self._stages)
         ]
 

@@ -1,7 +1,9 @@
 """Reads specs, plans and parameters off torch's modules, so that all else can speak plans."""
 
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
+from cruciform.errors import PlanError
 from cruciform.nn.composite import CompositeConv
 from cruciform.plan import LayerPlan
 from cruciform.schemes import full
@@ -40,9 +42,28 @@ def plan_of(module: nn.Module) -> LayerPlan | None:
 
 
 def stage_parameters_of(module: nn.Module) -> list[list[tuple[Tensor, Tensor | None]]]:
-    """Returns for each stage of the layer's plan the (weight, bias) of each group."""
+    """Returns for each stage of the layer's plan the (weight, bias) of each group, as they are stored.
+
+    Of a parametrised weight (standardised, for instance) it is the tensor behind it, so that it can be written to.
+    """
     if isinstance(module, CompositeConv):
-        return module.stage_parameters()
-    if isinstance(module, (*PLAIN_CONVOLUTIONS, nn.Linear)):
-        return [[(module.weight, module.bias)]]
-    raise TypeError(f"{type(module).__name__} runs no plan; ask plan_of first")
+        names = module.parameter_names()
+    elif isinstance(module, (*PLAIN_CONVOLUTIONS, nn.Linear)):
+        names = [[("weight", "bias")]]
+    else:
+        raise TypeError(f"{type(module).__name__} runs no plan; ask plan_of first")
+    return [[(_stored(module, weight), getattr(module, bias)) for weight, bias in stage] for stage in names]
+
+
+def _stored(module: nn.Module, name: str) -> Tensor:
+    if not is_parametrized(module, name):
+        tensor: Tensor = getattr(module, name)
+        return tensor
+    behind = getattr(module.parametrizations, name)
+    if not hasattr(behind, "original"):
+        raise PlanError(
+            f"the {name} of this {type(module).__name__} is made from several tensors (weight norm?), which no rule "
+            "can draw; initialise before you parametrise, or remove_parametrizations first"
+        )
+    stored: Tensor = behind.original
+    return stored

@@ -1,0 +1,78 @@
+"""``cruciform convert``: a network rebuilt from basis filters, as a directory."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cruciform.cli.common import JsonOption, SizeOption, console, print_json, print_table, read_size
+
+
+def convert(
+    network: Annotated[
+        str, typer.Argument(metavar="NETWORK", help="timm:resnet18, torchvision:resnet18, monai:UNet-3d or vgg11_gmp.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write a model directory here; left out: only say what would be."),
+    ] = None,
+    scheme: Annotated[str, typer.Option(help="full, sf, lr, lr-join or lr-join-wfull.")] = "lr",
+    init: Annotated[
+        str, typer.Option(help="paper-completed, paper-literal, per-group, pytorch, or fit: the weights that it has.")
+    ] = "paper-completed",
+    protect: Annotated[
+        list[str] | None, typer.Option(help="Keep convolutions with such names, as 'layer1.*'; may be repeated.")
+    ] = None,
+    channels: Annotated[int, typer.Option(min=1, help="Keep convolutions with fewer channels.")] = 1,
+    keep_first: Annotated[bool, typer.Option("--keep-first", help="Keep the first convolution.")] = False,
+    size: SizeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Convert a network, report on every convolution, and save it without pickle.
+
+    Example: cruciform convert timm:resnet18 --scheme lr -o resnet18-lr
+    """
+    from cruciform.conversion import where
+    from cruciform.conversion.api import Rules, apply_conversion_
+    from cruciform.sources.build import build_network
+    from cruciform.store.directory import Base, save
+
+    built = build_network(network)
+    rule = where.channels(channels)
+    rules = Rules(
+        scheme,
+        where=rule & ~where.first() if keep_first else rule,
+        protect=protect or (),
+        input_size=read_size(size) if size else built.input_size,
+    )
+    converted, report = apply_conversion_(built.model, rules, init=init)
+    if output:
+        save(converted, output, report, base=Base(network))
+    if as_json:
+        print_json(report.to_dict())
+        return
+    print_table(
+        f"{network}, scheme {scheme}",
+        ("layer", "was", "action", "now, or why not", "parameters", "now", "MACs", "now", "share"),
+        [
+            (
+                ", ".join(row.names),
+                row.convolution,
+                row.action,
+                str(row.plan) if row.plan else row.reason,
+                f"{row.params_before:,}",
+                f"{row.params_after:,}",
+                f"{row.macs_before or 0:,}",
+                f"{row.macs_after or 0:,}",
+                f"{report.share(row) or 0:.1%}",
+            )
+            for row in report.layers
+        ],
+        left=4,
+    )
+    console().print(report.summary())
+    fitted = [row.residual for row in report.layers if row.residual is not None]
+    if fitted:
+        console().print(f"relative residual of the fitted kernels: {min(fitted):.3f} to {max(fitted):.3f}")
+    if output:
+        console().print(f"written to {output}; read it with cruciform.load({str(output)!r})")

@@ -1,0 +1,88 @@
+"""Both ways: a network of basis filters collapsed to dense convolutions, and dense ones expanded, exactly."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+
+from cruciform.conversion.api import FIT, Conversion, SchemeChoice, convert
+from cruciform.conversion.surgery import find_modules, replace_modules_
+from cruciform.errors import ConversionError, NotLinearError
+from cruciform.nn.composite import CompositeConv
+from cruciform.nn.forms import DenseKernel
+from cruciform.nn.inspect import stage_parameters_of
+from cruciform.schemes import full
+
+EXACT = 1e-5
+
+_PLAIN = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+
+
+def collapse(model: nn.Module) -> nn.Module:
+    """Returns a copy of a network in which every layer of basis filters is its exactly equal dense convolution.
+
+    Raises:
+        NotLinearError: A layer has none; the error names it and says why.
+    """
+    model = copy.deepcopy(model)
+    replacements: dict[int, nn.Module] = {}
+    for item in find_modules(model).values():
+        if isinstance(item.module, CompositeConv):
+            try:
+                replacements[id(item.module)] = dense_layer(item.module)
+            except NotLinearError as error:
+                raise NotLinearError(f"layer {item.name!r}: {error}") from error
+    return replace_modules_(model, replacements)
+
+
+def expand(model: nn.Module, scheme: SchemeChoice) -> Conversion:
+    """Returns a copy of a network with its dense convolutions expanded into basis filters, exactly.
+
+    Raises:
+        ConversionError: A kernel is not one that the scheme can represent.
+    """
+    conversion = convert(model, scheme, init=FIT)
+    inexact = [(row.names[0], row.residual) for row in conversion.report.layers if (row.residual or 0) > EXACT]
+    if inexact:
+        shown = ", ".join(f"{name} ({residual:.1e})" for name, residual in inexact[:5])
+        raise ConversionError(
+            f"{len(inexact)} kernels can't be represented exactly, with a relative residual of: {shown}. "
+            "convert(model, scheme, init='fit') takes the best approximation"
+        )
+    return conversion
+
+
+def dense_layer(layer: CompositeConv) -> nn.Module:
+    """Returns the dense convolution that equals a layer: torch's own where its padding can be told to it."""
+    kernel = layer.dense_kernel()
+    dense = _empty_conv(kernel)
+    ((weight, bias),) = stage_parameters_of(dense)[0]
+    with torch.no_grad():
+        weight.copy_(kernel.weight)
+        if bias is not None and kernel.bias is not None:
+            bias.copy_(kernel.bias)
+    frozen = not any(parameter.requires_grad for parameter in layer.parameters())
+    return dense.requires_grad_(not frozen).train(layer.training)
+
+
+def _empty_conv(kernel: DenseKernel) -> nn.Module:
+    spec, device, dtype = kernel.spec, kernel.weight.device, kernel.weight.dtype
+    if any(before != after for before, after in spec.padding):
+        # Unequal padding on the two sides is nothing that torch's modules know; our own runs it as one kernel.
+        return CompositeConv(full(spec), device=device, dtype=dtype)
+    plain: Any = _PLAIN[spec.rank]
+    conv: nn.Module = plain(
+        spec.in_channels,
+        spec.out_channels,
+        kernel_size=spec.kernel,
+        stride=spec.stride,
+        padding=tuple(before for before, _ in spec.padding),
+        dilation=spec.dilation,
+        groups=spec.groups,
+        bias=spec.bias,
+        padding_mode=spec.padding_mode,
+        device=device,
+        dtype=dtype,
+    )
+    return conv

@@ -1,0 +1,120 @@
+"""Which convolutions can be converted, how, and why not the others."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.nn.utils.parametrize import is_parametrized
+
+from cruciform.nn.composite import CompositeConv
+from cruciform.nn.inspect import PLAIN_CONVOLUTIONS
+from cruciform.nn.standardise import SamePadding, standardise_
+from cruciform.spec import ConvSpec, join_sizes
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """What a known kind of convolution does besides, and its replacement must do too.
+
+    Attributes:
+        finish: Makes the replacement from the bare layer and the convolution that it replaces.
+        fits: Whether trained weights of this kind can be fitted.
+    """
+
+    finish: Callable[[CompositeConv, Any], nn.Module]
+    fits: bool = False
+
+
+def _as_it_is(layer: CompositeConv, conv: Any) -> nn.Module:
+    return layer
+
+
+def _same_padded(layer: CompositeConv, conv: Any) -> nn.Module:
+    spec = layer.plan.spec
+    return nn.Sequential(SamePadding(spec.kernel, spec.stride, spec.dilation), layer)
+
+
+def _standardised(layer: CompositeConv, conv: Any) -> nn.Module:
+    standardise_(layer, conv.eps, None)
+    return _same_padded(layer, conv) if getattr(conv, "same_pad", False) else layer
+
+
+def _scaled(layer: CompositeConv, conv: Any) -> nn.Module:
+    standardise_(layer, conv.eps, conv.scale * conv.weight[0].numel() ** 0.5)
+    return _same_padded(layer, conv) if getattr(conv, "same_pad", False) else layer
+
+
+# By the full name of the class, so that none of these libraries need be installed. Any other subclass may compute
+# something else altogether, and is left alone.
+ADAPTATIONS: dict[str, Adaptation] = {
+    **{f"torch.nn.modules.conv.Conv{rank}d": Adaptation(_as_it_is, fits=True) for rank in (1, 2, 3)},
+    "timm.layers.conv2d_same.Conv2dSame": Adaptation(_same_padded, fits=True),
+    "timm.layers.std_conv.StdConv2d": Adaptation(_standardised),
+    "timm.layers.std_conv.StdConv2dSame": Adaptation(_standardised),
+    "timm.layers.std_conv.ScaledStdConv2d": Adaptation(_scaled),
+    "timm.layers.std_conv.ScaledStdConv2dSame": Adaptation(_scaled),
+}
+
+
+def class_name(module: nn.Module) -> str:
+    """Returns the full name of a module's class."""
+    return f"{type(module).__module__}.{type(module).__qualname__}"
+
+
+def is_convolution(module: nn.Module) -> bool:
+    """Whether the module is a convolution of any kind, ours included."""
+    return isinstance(module, _ConvNd | CompositeConv)
+
+
+def why_skip(module: nn.Module) -> str | None:
+    """Returns why a convolution is left alone, or None where it can be converted."""
+    if isinstance(module, CompositeConv):
+        return "made of basis filters already"
+    if isinstance(module, _ConvTransposeNd):
+        return "a transposed convolution"
+    if isinstance(module, nn.modules.lazy.LazyModuleMixin):
+        return "lazy: its channels are not known; run the network once first"
+    if not isinstance(module, PLAIN_CONVOLUTIONS):
+        return f"{class_name(module)} is not a convolution of rank 1 to 3"
+    return _why_no_saving(module) or _why_unknown(module)
+
+
+def _why_no_saving(conv: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> str | None:
+    window = join_sizes(conv.kernel_size)
+    if conv.groups > 1:
+        kind = "depthwise" if conv.groups == conv.in_channels else "grouped"
+        return f"{kind} (groups={conv.groups}): sparse already"
+    long = sum(extent > 1 for extent in conv.kernel_size)
+    if long == 0:
+        return f"{window}: no window to save on"
+    return f"{window}: a line already" if long == 1 else None
+
+
+def _why_unknown(conv: nn.Module) -> str | None:
+    if is_parametrized(conv):
+        return None  # refused by refuse_layer, with what to do
+    return None if class_name(conv) in ADAPTATIONS else f"{class_name(conv)} has a forward of its own"
+
+
+def refusal(module: nn.Module) -> str | None:
+    """Returns why a convolution that could be converted must not be, with what to do; None where it may."""
+    if is_parametrized(module) or hasattr(module, "weight_g"):
+        return "its weight is parametrised (weight norm, spectral norm, …): remove_parametrizations first"
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    if any(getattr(module, name, None) for name in hooks):
+        return "it has hooks, which its replacement would not have: remove them first and add them again after"
+    return None
+
+
+def adaptation_of(module: nn.Module) -> Adaptation:
+    """Returns how a convolution of a known kind is replaced."""
+    return ADAPTATIONS[class_name(module)]
+
+
+def spec_without_mode(spec: ConvSpec) -> str:
+    """Returns a convolution in short: ``3×3, 64 → 128, stride 2×2``."""
+    stride = f", stride {join_sizes(spec.stride)}" if max(spec.stride) > 1 else ""
+    dilation = f", dilation {join_sizes(spec.dilation)}" if max(spec.dilation) > 1 else ""
+    return f"{join_sizes(spec.kernel)}, {spec.in_channels} → {spec.out_channels}{stride}{dilation}"

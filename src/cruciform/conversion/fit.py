@@ -1,0 +1,237 @@
+"""Weights from a trained kernel: the basis filters, and join, that reproduce it best in the least-squares sense.
+
+Symbols: ``W`` the dense kernel as a matrix, a row for each output (and tap of the join), a column for each input
+channel and tap of the window; ``J`` the join (rows × m), ``B`` the basis filters (m × columns). A filter group may
+only use the columns of its own taps, its *support*.
+
+- One stage: each output keeps the taps that its group has. That is the projection on the support, hence optimal.
+- Two stages: ``W ≈ J·B`` with every row of B zero outside its group's support. J starts from the leading singular
+  vectors of the columns that no smaller group has; then B for J and J for B are solved in closed form in turn. Where
+  the plan can represent W the start is exact already.
+- A chain of single groups (``sf`` in 3-D): one truncated SVD for each stage.
+
+All in double precision; singular vectors come from Gram matrices of rows × rows, never from an SVD of the whole
+matrix, so no more is allocated than a small multiple of the kernel.
+"""
+
+import operator
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from cruciform.errors import ConversionError
+from cruciform.nn.forms import GroupParameters, collapse_kernel, embed_kernel
+from cruciform.plan import LayerPlan
+from cruciform.spec import join_sizes, span
+
+SWEEPS = 12
+ENOUGH = 1e-5  # a sweep that wins less of the energy than this is the last
+
+
+def fit_parameters(plan: LayerPlan, weight: Tensor, bias: Tensor | None) -> list[list[GroupParameters]]:
+    """Returns the parameters of the plan, by stage and group, that reproduce a dense kernel best.
+
+    Args:
+        plan: What shall reproduce it.
+        weight: The dense kernel, (d, c / groups, window) of the plan's spec.
+        bias: Its bias.
+    """
+    spec = plan.spec
+    expected = (spec.out_channels, spec.in_channels // spec.groups, *spec.kernel)
+    if tuple(weight.shape) != expected:
+        raise ConversionError(f"the kernel has the shape {tuple(weight.shape)}, the plan {plan} needs {expected}")
+    if plan.obstacle:
+        raise ConversionError(f"{plan} can't be fitted to a kernel: {plan.obstacle}")
+    for index, stage in enumerate(plan.stages):
+        window = plan.stage_spec(index).kernel
+        for group in stage.groups:
+            if any(map(operator.gt, map(span, group.kernel, group.dilation), window)):
+                raise ConversionError(f"the group [{group}] reaches out of the window of {join_sizes(window)}")
+    if not bool(torch.isfinite(weight).all()):
+        raise ConversionError("the kernel holds values that are not finite; nothing can be fitted to it")
+    kernels: list[list[Tensor]]
+    if len(plan.stages) == 1:
+        kernels = [_crop_rows(plan, weight)]
+    elif len(plan.stages) == 2:
+        kernels = _fit_two_stages(plan, weight)
+    elif all(len(stage.groups) == 1 for stage in plan.stages):
+        kernels = _fit_chain(plan, weight)
+    else:
+        raise ConversionError(f"{plan} can't be fitted: more than two stages need one filter group each")
+    return _with_biases(plan, kernels, weight, bias)
+
+
+def relative_residual(plan: LayerPlan, parameters: Sequence[Sequence[GroupParameters]], weight: Tensor) -> float:
+    """Returns ‖W − fitted‖ / ‖W‖; 0 for a kernel of zeros that is met."""
+    fitted = collapse_kernel(plan, parameters)
+    norm, rest = weight.double().norm(), (weight.double() - fitted.weight.double()).norm()
+    return float(rest / norm) if norm > 0 else float(rest)
+
+
+def _crop_rows(plan: LayerPlan, weight: Tensor) -> list[Tensor]:
+    """Gives each group the rows of its filters, cut to its taps."""
+    kernels: list[Tensor] = []
+    row = 0
+    for group in plan.stages[0].groups:
+        rows = weight[row : row + group.filters]
+        kernels.append(_take_taps(rows, plan, 0, len(kernels)))
+        row += group.filters
+    return kernels
+
+
+def _take_taps(kernel: Tensor, plan: LayerPlan, stage: int, number: int) -> Tensor:
+    """Cuts a kernel over the stage's window to the taps of one of its groups."""
+    group, support = plan.stages[stage].groups[number], _support(plan, stage, number)
+    return kernel.flatten(2)[:, :, support.to(kernel.device)].reshape(*kernel.shape[:2], *group.kernel)
+
+
+def _support(plan: LayerPlan, stage: int, number: int) -> Tensor:
+    """Which taps of the stage's window a group has."""
+    spec, group = plan.stage_spec(stage), plan.stages[stage].groups[number]
+    ones = torch.ones(1, 1, *group.kernel)
+    return embed_kernel(ones, group, spec.kernel, ((0, 0),) * spec.rank).flatten() > 0
+
+
+def _fit_two_stages(plan: LayerPlan, weight: Tensor) -> list[list[Tensor]]:
+    inner = plan.stage_spec(0)
+    matrix = _unfold(plan, weight)
+    c, window = inner.in_channels, int(torch.Size(inner.kernel).numel())
+    groups = plan.stages[0].groups
+    # Columns are ordered (channel, tap); the support of a group repeats for each channel.
+    supports = torch.stack([_support(plan, 0, n).repeat(c) for n in range(len(groups))])
+    owner = torch.repeat_interleave(torch.arange(len(groups)), torch.tensor([g.filters for g in groups]))
+    join = _start(matrix, supports, [g.filters for g in groups])
+    basis = _solve_basis(matrix, join, supports[owner])
+    total, left = float(matrix.square().sum()), float("inf")
+    for _ in range(SWEEPS):
+        rest = float((matrix - join @ basis).square().sum())
+        if rest <= 1e-24 * total or left - rest <= ENOUGH * total:
+            break
+        left = rest
+        join = (_pseudo_inverse(basis.T) @ matrix.T).T
+        basis = _solve_basis(matrix, join, supports[owner])
+    join, basis = _balanced(join, basis)
+    kernels = [
+        _take_taps(basis[owner == n].reshape(-1, c, window).reshape(-1, c, *inner.kernel), plan, 0, n)
+        for n in range(len(groups))
+    ]
+    return [kernels, [_take_taps(_fold_join(join, plan), plan, 1, 0)]]
+
+
+def _unfold(plan: LayerPlan, weight: Tensor) -> Tensor:
+    """Returns W with rows (output, taps of the second stage's axes) and columns (channel, taps of the first's)."""
+    axes = range(2, weight.ndim)
+    rows = [axis for axis in axes if plan.owners[axis - 2] == 1]
+    columns = [axis for axis in axes if plan.owners[axis - 2] == 0]
+    matrix = weight.double().permute(0, *rows, 1, *columns)
+    height = weight.shape[0] * torch.Size([weight.shape[axis] for axis in rows]).numel()
+    return matrix.reshape(height, -1)
+
+
+def _fold_join(join: Tensor, plan: LayerPlan) -> Tensor:
+    """Returns J as a kernel (d, m, window of the second stage)."""
+    window = plan.stage_spec(1).kernel
+    taps = torch.Size(window).numel()
+    return join.reshape(plan.spec.out_channels, taps, -1).transpose(1, 2).reshape(plan.spec.out_channels, -1, *window)
+
+
+def _start(matrix: Tensor, supports: Tensor, filters: Sequence[int]) -> Tensor:
+    """Returns J from the columns that tell the groups apart, exactly where the plan can represent the kernel.
+
+    A group shows alone in those of its columns that no group has but such as contain all of it; what these, done
+    before it, explain of the columns is taken out first.
+    """
+    parts: dict[int, Tensor] = {}
+    for n in sorted(range(len(filters)), key=lambda n: -int(supports[n].sum())):
+        around = [m for m in parts if bool((supports[m] | ~supports[n]).all())]
+        others = [m for m in range(len(filters)) if m != n and m not in around]
+        alone = supports[n] & ~supports[others].any(0)
+        columns = matrix[:, alone if bool(alone.any()) else supports[n]]
+        if around:
+            explained = torch.linalg.qr(torch.cat([parts[m] for m in around], dim=1)).Q
+            columns = columns - explained @ (explained.T @ columns)
+        parts[n] = _leading_vectors(columns, filters[n])
+    return torch.cat([parts[n] for n in range(len(filters))], dim=1)
+
+
+def _leading_vectors(columns: Tensor, count: int) -> Tensor:
+    """Returns the leading left singular vectors, with zeros for those that the rows have no room for."""
+    _, vectors = torch.linalg.eigh(columns @ columns.T)
+    vectors = vectors.flip(1)[:, :count]
+    return torch.nn.functional.pad(vectors, (0, count - vectors.shape[1]))
+
+
+def _solve_basis(matrix: Tensor, join: Tensor, allowed: Tensor) -> Tensor:
+    """Returns the best B for J: columns with the same allowed rows are solved together."""
+    basis = matrix.new_zeros(join.shape[1], matrix.shape[1])
+    patterns, which = torch.unique(allowed.T, dim=0, return_inverse=True)
+    for index, pattern in enumerate(patterns):
+        if bool(pattern.any()):
+            part, columns = join[:, pattern], (which == index).nonzero()[:, 0]
+            rows = pattern.nonzero()[:, 0]
+            basis[rows[:, None], columns[None, :]] = _pseudo_inverse(part) @ matrix[:, columns]
+    return basis
+
+
+def _pseudo_inverse(matrix: Tensor) -> Tensor:
+    """Returns the pseudo-inverse; a tall matrix is reduced to a square one first, which keeps its condition."""
+    if matrix.shape[0] <= matrix.shape[1]:
+        inverse: Tensor = torch.linalg.pinv(matrix, rtol=1e-12)
+        return inverse
+    q, r = torch.linalg.qr(matrix)
+    reduced: Tensor = torch.linalg.pinv(r, rtol=1e-12) @ q.T
+    return reduced
+
+
+def _balanced(join: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
+    """Shares the scale of each basis filter evenly between it and its column of the join."""
+    left, right = join.norm(dim=0), basis.norm(dim=1)
+    scale = torch.where((left > 0) & (right > 0), (right / left.clamp_min(1e-300)).sqrt(), torch.ones_like(left))
+    return join * scale, basis / scale[:, None]
+
+
+def _fit_chain(plan: LayerPlan, weight: Tensor) -> list[list[Tensor]]:
+    """Splits off one stage after the other, from the last, by truncated SVD."""
+    kernels: list[list[Tensor]] = []
+    rest = weight.double()
+    for stage in reversed(range(1, len(plan.stages))):
+        filters = plan.stages[stage - 1].filters
+        own = [axis for axis in range(2, rest.ndim) if plan.owners[axis - 2] == stage]
+        others = [axis for axis in range(2, rest.ndim) if plan.owners[axis - 2] != stage]
+        rows = rest.permute(0, *own, 1, *others)
+        shape = rows.shape
+        split = 1 + len(own)
+        matrix = rows.reshape(shape[:split].numel(), -1)
+        vectors = _leading_vectors(matrix, filters)
+        inner = vectors.T @ matrix
+        outer, inner = _balanced(vectors, inner)
+        window = plan.stage_spec(stage).kernel
+        taps = torch.Size(window).numel()
+        kernel = outer.reshape(shape[0], taps, filters).transpose(1, 2).reshape(shape[0], filters, *window)
+        kernels.insert(0, [_take_taps(kernel, plan, stage, 0)])
+        # What is left has one tap along the axes that were split off.
+        left = [1 if axis in own else rest.shape[axis] for axis in range(2, rest.ndim)]
+        rest = inner.reshape(filters, weight.shape[1], *left)
+    kernels.insert(0, [_take_taps(rest, plan, 0, 0)])
+    return kernels
+
+
+def _with_biases(
+    plan: LayerPlan, kernels: Sequence[Sequence[Tensor]], weight: Tensor, bias: Tensor | None
+) -> list[list[GroupParameters]]:
+    """Adds biases: the kernel's own behind the last stage, none before; in the kernel's type and place."""
+    result: list[list[GroupParameters]] = []
+    for index, (stage, group_kernels) in enumerate(zip(plan.stages, kernels, strict=True)):
+        pairs: list[GroupParameters] = []
+        row = 0
+        for group, kernel in zip(stage.groups, group_kernels, strict=True):
+            own: Tensor | None = None
+            if stage.bias:
+                zeros = weight.new_zeros(group.filters)
+                last = index == len(plan.stages) - 1 and bias is not None
+                own = bias[row : row + group.filters].clone() if last and bias is not None else zeros
+            pairs.append((kernel.to(weight), own))
+            row += group.filters
+        result.append(pairs)
+    return result

@@ -1,0 +1,110 @@
+"""The report of a conversion: every convolution of the network, what became of it and why, and what it costs."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cruciform.plan import LayerPlan
+
+Action = Literal["replaced", "kept", "skipped"]
+
+
+@dataclass(frozen=True)
+class LayerChange:
+    """What became of one convolution.
+
+    Attributes:
+        names: Its dotted names; more than one where it is shared.
+        convolution: What it was, in short.
+        action: Replaced, kept because a rule says so, or skipped because it can't be or does not pay.
+        reason: Why it was kept or skipped; empty where it was replaced.
+        plan: What replaces it.
+        params_before: Its parameters.
+        params_after: Those of what stands there now.
+        macs_before: Its multiply-accumulates; None where no input size was given.
+        macs_after: Those of what stands there now.
+        residual: ‖W − fitted‖ / ‖W‖ where its trained weights were fitted.
+    """
+
+    names: tuple[str, ...]
+    convolution: str
+    action: Action
+    reason: str
+    plan: LayerPlan | None
+    params_before: int
+    params_after: int
+    macs_before: int | None
+    macs_after: int | None
+    residual: float | None = None
+
+
+@dataclass(frozen=True)
+class ConversionReport:
+    """What became of a network.
+
+    Attributes:
+        layers: Every convolution, in the order of the network.
+        input_size: What multiply-accumulates were counted on; None where none was given.
+        params_before: Parameters of the whole network.
+        macs_before: Its multiply-accumulates; None where no input size was given.
+    """
+
+    layers: tuple[LayerChange, ...]
+    input_size: tuple[int, ...] | None
+    params_before: int
+    macs_before: int | None
+
+    @property
+    def params_after(self) -> int:
+        """Parameters of the whole network after the conversion."""
+        return self.params_before + sum(layer.params_after - layer.params_before for layer in self.layers)
+
+    @property
+    def macs_after(self) -> int | None:
+        """Multiply-accumulates of the whole network after the conversion."""
+        if self.macs_before is None:
+            return None
+        return self.macs_before + sum((row.macs_after or 0) - (row.macs_before or 0) for row in self.layers)
+
+    @property
+    def replaced(self) -> int:
+        """How many convolutions were replaced."""
+        return sum(layer.action == "replaced" for layer in self.layers)
+
+    def share(self, layer: LayerChange) -> float | None:
+        """Returns the share of the network's multiply-accumulates that a convolution had."""
+        if self.macs_before is None or layer.macs_before is None:
+            return None
+        return layer.macs_before / self.macs_before if self.macs_before else 0.0
+
+    def summary(self) -> str:
+        """Returns the report in a sentence or two."""
+        counts = Counter(layer.action for layer in self.layers)
+        text = ", ".join(f"{counts[action]} {action}" for action in ("replaced", "kept", "skipped"))
+        parts = [f"{len(self.layers)} convolutions: {text}"]
+        parts.append(_change("parameters", self.params_before, self.params_after))
+        if self.macs_before is not None and self.macs_after is not None:
+            parts.append(_change("MACs", self.macs_before, self.macs_after))
+            out_of_reach = sum(self.share(row) or 0 for row in self.layers if row.action == "skipped")
+            if out_of_reach > 0.5:
+                parts.append(f"{out_of_reach:.0%} of the MACs are in convolutions that can't be converted")
+        return "; ".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the report as plain data, ready for JSON."""
+        return {
+            "input_size": self.input_size,
+            "params_before": self.params_before,
+            "params_after": self.params_after,
+            "macs_before": self.macs_before,
+            "macs_after": self.macs_after,
+            "layers": [
+                {**vars(row), "plan": row.plan.to_dict() if row.plan else None, "share": self.share(row)}
+                for row in self.layers
+            ],
+        }
+
+
+def _change(what: str, before: int, after: int) -> str:
+    share = f" ({after / before:.1%})" if before else ""
+    return f"{what} {before:,} → {after:,}{share}"

@@ -1,0 +1,96 @@
+"""Surgery: finds every place where a module hangs in a network, and puts another there. It knows no convolution.
+
+Keyed by identity: a module that hangs in two places is found once, with both, and replaced in both.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from cruciform.errors import ConversionError
+
+# Wrappers that own the module inside, by the names of their classes: found without importing them.
+WRAPPERS = {
+    "DistributedDataParallel": "convert model.module before you wrap it",
+    "DataParallel": "convert model.module before you wrap it",
+    "FullyShardedDataParallel": "convert the network before you shard it",
+    "OptimizedModule": "convert the network before torch.compile",
+    "RecursiveScriptModule": "convert the network before you script it: a scripted one can't be changed",
+    "TopLevelTracedModule": "convert the network before you trace it: a traced one can't be changed",
+}
+
+
+@dataclass
+class Found:
+    """A module and all places where it hangs.
+
+    Attributes:
+        module: Itself.
+        names: Its dotted names, in the order of the network; empty for the root.
+        places: (parent, attribute) of each place; none for the root.
+    """
+
+    module: nn.Module
+    names: list[str] = field(default_factory=list)
+    places: list[tuple[nn.Module, str]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The first of its names."""
+        return self.names[0]
+
+
+def find_modules(root: nn.Module) -> dict[int, Found]:
+    """Returns every module of a network by identity, in the order of the network, the root first."""
+    found: dict[int, Found] = {}
+
+    def visit(module: nn.Module, name: str, above: tuple[int, ...]) -> None:
+        here = found.setdefault(id(module), Found(module))
+        here.names.append(name)
+        first = len(here.names) == 1
+        for attribute, child in module._modules.items():
+            if child is None or id(child) in above:
+                continue
+            visit(child, f"{name}.{attribute}" if name else attribute, (*above, id(module)))
+            if first:
+                found[id(child)].places.append((module, attribute))
+
+    visit(root, "", ())
+    return found
+
+
+def replace_modules_(root: nn.Module, replacements: Mapping[int, nn.Module]) -> nn.Module:
+    """Puts each replacement, keyed by the identity of what it replaces, in all its places.
+
+    Returns:
+        The root, or its replacement.
+    """
+    found = find_modules(root)
+    for identity, new in replacements.items():
+        for parent, attribute in found[identity].places:
+            parent._modules[attribute] = new
+    return replacements.get(id(root), root)
+
+
+def refuse_wrapper(root: nn.Module) -> None:
+    """Raises where the network is wrapped in something that would not notice the surgery."""
+    for module in root.modules():
+        advice = WRAPPERS.get(type(module).__name__)
+        if advice:
+            raise ConversionError(f"{type(module).__name__} can't be converted: {advice}")
+
+
+def hidden_references(root: nn.Module, modules: Mapping[int, str]) -> Iterator[tuple[str, str]]:
+    """Yields (name of the module, where) for modules that are also kept where surgery does not reach.
+
+    A plain list of layers, for instance: the network would go on calling the old ones.
+    """
+    for name, owner in root.named_modules():
+        for attribute, value in vars(owner).items():
+            if attribute == "_modules":
+                continue
+            held = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,)
+            for item in held:
+                if isinstance(item, nn.Module) and id(item) in modules:
+                    yield modules[id(item)], f"{name}.{attribute}" if name else attribute

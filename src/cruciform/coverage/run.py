@@ -1,0 +1,156 @@
+"""Walks all networks of some sources with two child processes; what is done is kept, so that a run can be resumed."""
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cruciform.coverage.examine import Finding
+from cruciform.errors import MissingExtraError
+
+PATIENCE = 300.0  # seconds for one network
+
+
+@dataclass(frozen=True)
+class Request:
+    """One network to examine."""
+
+    reference: str
+    scheme: str
+    backward: bool
+
+
+def cover(
+    requests: Sequence[Request],
+    journal: Path,
+    *,
+    processes: int = 2,
+    report: Callable[[Finding], None] = lambda finding: None,
+) -> list[Finding]:
+    """Examines all networks that the journal does not hold yet, and returns the findings of all.
+
+    Args:
+        requests: What to examine.
+        journal: A file of findings, a line each; it is appended to at once.
+        processes: How many child processes.
+        report: Called with each finding, those of the journal included.
+    """
+    wanted = {request.reference for request in requests}
+    findings = {f.reference: f for f in read_journal(journal) if f.reference in wanted}
+    for finding in findings.values():
+        report(finding)
+    waiting: queue.SimpleQueue[Request] = queue.SimpleQueue()
+    for request in requests:
+        if request.reference not in findings:
+            waiting.put(request)
+    lock, stop = threading.Lock(), threading.Event()
+    journal.parent.mkdir(parents=True, exist_ok=True)
+
+    def keep(finding: Finding) -> None:
+        with lock, journal.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(finding.to_dict()) + "\n")
+            findings[finding.reference] = finding
+            report(finding)
+
+    threads = [threading.Thread(target=_serve, args=(waiting, keep, stop)) for _ in range(processes)]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            thread.join()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    return [findings[request.reference] for request in requests if request.reference in findings]
+
+
+def list_networks(libraries: Sequence[str]) -> list[str]:
+    """Returns references to all networks of the libraries; a child process asks them, as it is the one to load them."""
+    command = [sys.executable, "-m", "cruciform.coverage.worker", "--list", *libraries]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode != 0:
+        raise MissingExtraError((done.stderr.strip().splitlines() or ["the libraries could not be loaded"])[-1])
+    return list(json.loads(done.stdout))
+
+
+def read_journal(journal: Path) -> Iterable[Finding]:
+    """Yields the findings of a journal; a last line that was cut off is passed over and its network done again."""
+    if journal.exists():
+        for line in journal.read_text("utf-8").splitlines():
+            try:
+                yield Finding.from_dict(json.loads(line))
+            except (ValueError, TypeError):
+                continue
+
+
+def _serve(waiting: "queue.SimpleQueue[Request]", keep: Callable[[Finding], None], stop: threading.Event) -> None:
+    child: _Child | None = None
+    try:
+        while not stop.is_set():
+            try:
+                request = waiting.get_nowait()
+            except queue.Empty:
+                return
+            child = child or _Child()
+            finding = child.ask(request)
+            if finding is None:
+                keep(Finding(request.reference, eligible=True, failure=child.end()))
+                child = None
+            else:
+                keep(finding)
+    finally:
+        if child is not None:
+            child.end()
+
+
+class _Child:
+    """A child process that answers one request after the other."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "cruciform.coverage.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._late = False
+
+    def ask(self, request: Request) -> Finding | None:
+        """Returns the finding, or None where the child died or took too long."""
+        process = self._process
+        if process.stdin is None or process.stdout is None:
+            return None
+        timer = threading.Timer(PATIENCE, self._give_up)
+        timer.start()
+        try:
+            process.stdin.write(json.dumps(vars(request)) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except (BrokenPipeError, ValueError):
+            return None
+        finally:
+            timer.cancel()
+        return Finding.from_dict(json.loads(line)) if line else None
+
+    def _give_up(self) -> None:
+        self._late = True
+        self._process.kill()
+
+    def end(self) -> str:
+        """Ends the child and returns how it ended."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            code = self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return f"took longer than {PATIENCE:.0f} s" if self._late else f"the process ended with code {code}"

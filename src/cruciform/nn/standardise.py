@@ -1,0 +1,65 @@
+"""Two things that some libraries build into their convolutions, for the layers that replace these."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.parametrize import register_parametrization
+
+from cruciform.nn.composite import CompositeConv
+from cruciform.spec import Ints
+
+
+class SamePadding(nn.Module):
+    """Pads as TensorFlow's "SAME" does: by the size of the input, so that ceil(n / stride) outputs come out."""
+
+    def __init__(self, kernel: Ints, stride: Ints, dilation: Ints) -> None:
+        super().__init__()
+        self.axes = tuple(zip(kernel, stride, dilation, strict=True))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns the padded input."""
+        pads: list[int] = []
+        for axis in reversed(range(len(self.axes))):
+            kernel, stride, dilation = self.axes[axis]
+            n = x.shape[axis - len(self.axes)]
+            total = max(0, (-(-n // stride) - 1) * stride + (kernel - 1) * dilation + 1 - n)
+            pads += [total // 2, total - total // 2]
+        return F.pad(x, pads)
+
+
+class StandardisedWeight(nn.Module):
+    """A parametrisation: every filter is shifted and scaled to zero mean and unit variance, and perhaps scaled on.
+
+    Args:
+        filters: How many filters there are.
+        eps: Added to the variance.
+        scale: What filters are scaled to by a learned gain for each; left out: neither.
+    """
+
+    def __init__(self, filters: int, eps: float, scale: float | None = None) -> None:
+        super().__init__()
+        self.eps = eps
+        self.scale = scale
+        self.gain = None if scale is None else nn.Parameter(torch.ones(filters))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Returns the standardised filters."""
+        rows = weight.reshape(1, weight.shape[0], -1)
+        gain = None if self.gain is None or self.scale is None else self.gain * self.scale
+        return F.batch_norm(rows, None, None, gain, training=True, momentum=0.0, eps=self.eps).reshape_as(weight)
+
+
+def standardise_(layer: CompositeConv, eps: float, gamma: float | None) -> CompositeConv:
+    """Standardises the filters of every group of a layer, in place.
+
+    Args:
+        layer: The layer.
+        eps: Added to the variances.
+        gamma: With a learned gain, and scaled by gamma / sqrt(fan-in), as in normaliser-free networks.
+    """
+    for index, stage in enumerate(layer.stage_parameters()):
+        for number, (weight, _) in enumerate(stage):
+            scale = None if gamma is None else gamma * weight[0].numel() ** -0.5
+            standard = StandardisedWeight(weight.shape[0], eps, scale).to(weight.device, weight.dtype)
+            register_parametrization(layer, f"weight_{index}_{number}", standard)
+    return layer

@@ -1,0 +1,35 @@
+"""Builds a network by reference: ``timm:resnet18``, ``torchvision:resnet18``, ``monai:UNet-3d``, or ``vgg11_gmp``."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from cruciform.sources import monai, timm, torchvision, zoo  # noqa: F401
+from cruciform.sources.source import SOURCES
+
+
+class Built(NamedTuple):
+    """A network and the size of its input."""
+
+    model: nn.Module
+    input_size: tuple[int, ...]
+
+
+def split_reference(reference: str) -> tuple[str, str]:
+    """Returns (source, name); a reference without a source is one to our zoo."""
+    source, colon, name = reference.partition(":")
+    return (source, name) if colon else ("zoo", reference)
+
+
+def build_network(reference: str, options: Mapping[str, Any] | None = None) -> Built:
+    """Builds a network without trained weights.
+
+    Args:
+        reference: Source and name, ``timm:resnet18``.
+        options: What else its source takes, such as ``{"num_classes": 10}``.
+    """
+    source, name = split_reference(reference)
+    library = SOURCES.get(source)
+    model = library.build(name, options or {})
+    return Built(model, library.input_size(name, model))

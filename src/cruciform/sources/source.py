@@ -1,0 +1,52 @@
+"""A source: a library that builds networks by name. Names are looked up in the library's own list, never imported."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+from torch import nn
+
+from cruciform.errors import MissingExtraError, UnknownNameError
+from cruciform.registry import Registry, did_you_mean
+
+
+@dataclass(frozen=True)
+class Source:
+    """A library of networks.
+
+    Attributes:
+        names: Returns all names.
+        build: Builds a network, without trained weights, from its name and options.
+        input_size: Returns channels and spatial size of its input, from its name and itself.
+        versions: The packages whose versions matter.
+    """
+
+    names: Callable[[], list[str]]
+    build: Callable[[str, Mapping[str, Any]], nn.Module]
+    input_size: Callable[[str, nn.Module], tuple[int, ...]]
+    versions: tuple[str, ...]
+
+
+SOURCES: Registry[Source] = Registry("source of networks")
+
+
+def import_library(module: Literal["timm", "torchvision.models", "monai.networks.nets"], extra: str) -> Any:
+    """Imports one of the known libraries, or raises with what to install."""
+    library = module.partition(".")[0]
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(f"{library} is not installed: pip install 'cruciform[{extra}]'") from error
+    except RuntimeError as error:
+        # A CUDA build of torchvision beside a CPU build of torch, for one.
+        raise MissingExtraError(
+            f"{library} can't be loaded beside this torch ({error}); install builds that belong together"
+        ) from error
+
+
+def checked_name(name: str, names: list[str], source: str) -> str:
+    """Returns the name where the library lists it, or raises with the closest ones."""
+    if name not in names:
+        raise UnknownNameError(f"{source} has no network {name!r}.{did_you_mean(name, names)}")
+    return name

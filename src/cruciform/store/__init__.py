@@ -1,0 +1,1 @@
+"""Model directories: weights as safetensors, all else as JSON, no pickle, checked by sums."""

@@ -1,0 +1,173 @@
+"""Writes and reads a model directory.
+
+::
+
+    DIR/model.json          where the base network comes from, the plan of every replaced layer, checksums
+    DIR/model.safetensors   all weights and buffers
+
+Reading rebuilds the base network by its source's own list of names (or takes the one that the caller gives), puts the
+layers of the plans in their places and loads the weights. Nothing in a directory can name code to run.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_model, save_model
+from torch import nn
+
+from cruciform.conversion.api import build_layer, finish_layer
+from cruciform.conversion.eligible import class_name, why_skip
+from cruciform.conversion.report import ConversionReport
+from cruciform.conversion.surgery import find_modules, replace_modules_
+from cruciform.errors import StoreError
+from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, spec_of
+from cruciform.plan import LayerPlan
+from cruciform.sources.build import build_network
+from cruciform.spec import check_keys
+
+FORMAT = 1
+CARD, WEIGHTS = "model.json", "model.safetensors"
+KEYS = {"format", "base", "input_size", "layers", "weights", "versions"}
+
+
+@dataclass(frozen=True)
+class Base:
+    """Where a base network comes from.
+
+    Attributes:
+        reference: Source and name, ``timm:resnet18``; None for one that only the caller's code can build.
+        options: What its source was given besides.
+    """
+
+    reference: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def save(model: nn.Module, directory: Path | str, report: ConversionReport, *, base: Base | None = None) -> Path:
+    """Writes a converted network; the directory appears under its name only when it is whole.
+
+    Args:
+        model: The converted network.
+        directory: Where to; replaced as a whole where it is a model directory already.
+        report: Of its conversion.
+        base: Where the unconverted network comes from; left out: ``load`` will need it from its caller.
+    """
+    directory = Path(directory)
+    _refuse_to_overwrite(directory)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    try:
+        save_model(model, str(part / WEIGHTS))
+        base = base or Base()
+        card = {
+            "format": FORMAT,
+            "base": {"reference": base.reference, "options": dict(base.options)},
+            "input_size": list(report.input_size) if report.input_size else None,
+            "layers": {row.names[0]: row.plan.to_dict() for row in report.layers if row.plan},
+            "weights": {"sha256": _sha256(part / WEIGHTS)},
+            "versions": {"torch": torch.__version__},
+        }
+        (part / CARD).write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        _sync(part / WEIGHTS, part / CARD, part)
+        if directory.exists():
+            shutil.rmtree(directory)
+        part.chmod(0o755)
+        part.replace(directory)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    return directory
+
+
+def load(directory: Path | str, model: nn.Module | None = None) -> nn.Module:
+    """Rebuilds a converted network from its directory.
+
+    Args:
+        directory: What ``save`` wrote.
+        model: The unconverted network, where only your code can build it. It is changed in place.
+    """
+    directory = Path(directory)
+    card = _read_card(directory)
+    if model is None:
+        reference, options = card["base"]["reference"], card["base"]["options"]
+        if reference is None:
+            raise StoreError(
+                f"{directory} does not say how its base network is built; give it: load({str(directory)!r}, model)"
+            )
+        model = build_network(reference, options).model
+    plans = {name: LayerPlan.from_dict(plan) for name, plan in card["layers"].items()}
+    model = _put_plans_(model, plans)
+    try:
+        load_model(model, str(directory / WEIGHTS))
+    except (RuntimeError, SafetensorError) as error:
+        raise StoreError(f"the weights in {directory} do not fit the network: {_first_line(error)}") from error
+    return model
+
+
+def _put_plans_(model: nn.Module, plans: Mapping[str, LayerPlan]) -> nn.Module:
+    found = {item.name: item.module for item in find_modules(model).values()}
+    replacements: dict[int, nn.Module] = {}
+    for name, plan in plans.items():
+        conv = found.get(name)
+        if conv is None or not isinstance(conv, PLAIN_CONVOLUTIONS) or why_skip(conv):
+            what = "nothing" if conv is None else class_name(conv)
+            raise StoreError(f"the plan for {name!r} needs a convolution there, but the network has {what}")
+        if spec_of(conv) != plan.spec:
+            raise StoreError(f"the plan for {name!r} is for {plan.spec}, but the network has {spec_of(conv)}")
+        replacements[id(conv)] = finish_layer(build_layer(conv, plan), conv)
+    return replace_modules_(model, replacements)
+
+
+def _read_card(directory: Path) -> dict[str, Any]:
+    path = directory / CARD
+    try:
+        card = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{directory} is not a model directory: {error}") from error
+    check_keys(card, KEYS, str(path), StoreError)
+    if card["format"] != FORMAT:
+        raise StoreError(f"{path} has format {card['format']!r}; this version reads {FORMAT}")
+    check_keys(card["base"], {"reference", "options"}, f"base in {path}", StoreError)
+    check_keys(card["weights"], {"sha256"}, f"weights in {path}", StoreError)
+    base, layers = card["base"], card["layers"]
+    well = isinstance(base["reference"], str | None) and isinstance(base["options"], dict) and isinstance(layers, dict)
+    if not well:
+        raise StoreError(f"{path} is damaged: base.reference, base.options or layers is of the wrong type")
+    weights = directory / WEIGHTS
+    if not weights.is_file():
+        raise StoreError(f"{weights} is missing")
+    if _sha256(weights) != card["weights"]["sha256"]:
+        raise StoreError(f"{weights} is not what was saved: its checksum differs from the one in {CARD}")
+    return dict(card)
+
+
+def _refuse_to_overwrite(directory: Path) -> None:
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())) and not (directory / CARD).exists():
+        raise StoreError(f"{directory} exists and is not a model directory; choose another name")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(*paths: Path) -> None:
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,246 @@
+import copy
+import json
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cruciform.conversion import where
+from cruciform.conversion.api import convert, convert_, plan_conversion
+from cruciform.conversion.dense import collapse, expand
+from cruciform.errors import ConversionError, NotLinearError, UnknownNameError
+from cruciform.measure.macs import profile
+from cruciform.models.zoo import create_model
+from cruciform.nn.composite import CompositeConv
+
+
+class Small(nn.Module):
+    """One of each: first, a shared convolution, grouped, depthwise, 1×1, a line, transposed, last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.shared = nn.Conv2d(8, 8, 3, padding=1, bias=False)
+        self.again = nn.Sequential(self.shared, nn.ReLU())
+        self.grouped = nn.Conv2d(8, 8, 3, padding=1, groups=2)
+        self.depthwise = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.pointwise = nn.Conv2d(8, 8, 1)
+        self.line = nn.Conv2d(8, 8, (1, 3), padding=(0, 1))
+        self.up = nn.ConvTranspose2d(8, 8, 2, stride=2)
+        self.last = nn.Conv2d(8, 4, 5, stride=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.again(self.shared(self.first(x)))
+        return self.last(self.up(self.line(self.pointwise(self.depthwise(self.grouped(x))))))
+
+
+SIZE = (3, 12, 12)
+
+
+def test_every_convolution_is_reported_with_what_became_of_it() -> None:
+    report = convert(Small(), "lr", input_size=SIZE).report
+    assert {row.names[0]: (row.action, row.reason) for row in report.layers} == {
+        "first": ("replaced", ""),
+        "shared": ("replaced", ""),
+        "grouped": ("skipped", "grouped (groups=2): sparse already"),
+        "depthwise": ("skipped", "depthwise (groups=8): sparse already"),
+        "pointwise": ("skipped", "1×1: no window to save on"),
+        "line": ("skipped", "1×3: a line already"),
+        "up": ("skipped", "a transposed convolution"),
+        "last": ("replaced", ""),
+    }
+
+
+def test_the_report_promises_what_the_meter_then_counts() -> None:
+    model = Small()
+    converted, report = convert(model, "lr-join", input_size=SIZE)
+    before, after = profile(model, SIZE), profile(converted, SIZE)
+    assert (report.params_before, report.macs_before) == (before.params, before.macs)
+    assert (report.params_after, report.macs_after) == (after.params, after.macs)
+    assert before.outputs == after.outputs
+    assert json.loads(json.dumps(report.to_dict()))["macs_after"] == after.macs
+    assert "8 convolutions: 3 replaced, 0 kept, 5 skipped" in report.summary()
+
+
+def test_shared_conv_stays_shared() -> None:
+    converted, report = convert(Small(), "lr")
+    assert converted.shared is converted.again[0]
+    assert isinstance(converted.shared, CompositeConv)
+    assert next(row for row in report.layers if row.names[0] == "shared").names == ("shared", "again.0")
+
+
+def test_the_copy_is_converted_and_the_original_left_alone() -> None:
+    model = Small()
+    state = copy.deepcopy(model.state_dict())
+    converted = convert(model, "lr").model
+    assert converted is not model
+    assert isinstance(model.first, nn.Conv2d)
+    assert all(torch.equal(state[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_in_place_and_dry_run() -> None:
+    model = Small()
+    report = plan_conversion(model, "lr")
+    assert report.replaced == 3
+    assert isinstance(model.first, nn.Conv2d)
+    assert convert_(model, "lr").model is model
+    assert isinstance(model.first, CompositeConv)
+
+
+def test_converting_twice_is_converting_once() -> None:
+    once = convert(Small(), "lr-join").model
+    twice, report = convert(once, "lr")
+    assert report.replaced == 0
+    assert {row.reason for row in report.layers} >= {"made of basis filters already"}
+    assert list(twice.state_dict()) == list(once.state_dict())
+
+
+def test_a_bare_convolution_is_replaced_itself() -> None:
+    converted, report = convert_(nn.Conv2d(4, 8, 3), "lr")
+    assert isinstance(converted, CompositeConv)
+    assert report.layers[0].names == ("",)
+
+
+def test_device_type_mode_and_frozen_parameters_are_kept() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3)).to(torch.bfloat16).eval()
+    model[0].weight.requires_grad_(False)
+    layer = convert(model, "lr").model[0]
+    assert layer.weight_0_0.dtype == torch.bfloat16
+    assert not layer.training
+    assert not layer.weight_0_1.requires_grad
+    assert layer.bias_0_0.requires_grad
+    with torch.device("meta"):
+        assert convert(nn.Conv2d(3, 4, 3), "lr").model.weight_0_0.is_meta
+
+
+@pytest.mark.parametrize(
+    ("rule", "replaced"),
+    [
+        (where.named("first", "l*"), ["first", "last"]),
+        (where.kernel(5), ["last"]),
+        (where.channels(8), ["shared"]),
+        (~where.first(), ["shared", "last"]),
+        (~(where.first() | where.last()), ["shared"]),
+        (where.share(0.2) & ~where.first(), ["shared"]),
+    ],
+    ids=lambda value: getattr(value, "text", ""),
+)
+def test_rules_choose(rule: where.Where, replaced: list[str]) -> None:
+    report = plan_conversion(Small(), "lr", where=rule, input_size=SIZE)
+    assert [row.names[0] for row in report.layers if row.action == "replaced"] == replaced
+    kept = [row for row in report.layers if row.action == "kept"]
+    assert all(row.reason == f"not {rule.text}" for row in kept)
+
+
+def test_schemes_by_name_and_protection() -> None:
+    report = plan_conversion(Small(), {"first": "lr-join", "shared": "full", "*": "sf"}, protect=["last"])
+    rows = {row.names[0]: (row.action, str(row.plan or row.reason)) for row in report.layers}
+    assert rows["first"] == ("replaced", "[3×1: 4 ‖ 1×3: 4] → [1×1: 8]")
+    assert rows["shared"] == ("kept", "the scheme keeps it dense")
+    assert rows["last"] == ("kept", "protected")
+    partial = plan_conversion(Small(), {"first": "lr"})
+    assert "no pattern of the scheme matches its name" in {row.reason for row in partial.layers}
+
+
+def test_constraint_accepted_and_ignored() -> None:
+    """A peer's budget option did nothing. Here a pattern that matches nothing is refused."""
+    with pytest.raises(ConversionError, match="the pattern 'frist' matches no convolution. Did you mean 'first'"):
+        plan_conversion(Small(), "lr", protect=["frist"])
+    with pytest.raises(ConversionError, match="the pattern 'layer1' matches no convolution"):
+        plan_conversion(Small(), {"layer1": "lr"})
+    with pytest.raises(ConversionError, match="needs input_size="):
+        plan_conversion(Small(), "lr", where=where.share(0.1))
+    with pytest.raises(UnknownNameError, match="unknown scheme 'lr-jion'"):
+        plan_conversion(Small(), "lr-jion")
+    with pytest.raises(UnknownNameError, match="unknown initialisation 'fti'"):
+        convert(Small(), "lr", init="fti")
+
+
+def test_a_depthwise_network_says_that_it_does_not_pay() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 32, 3), nn.Conv2d(32, 32, 3, groups=32), nn.Conv2d(32, 256, 1))
+    summary = plan_conversion(model, "lr", input_size=(3, 9, 9)).summary()
+    assert "of the MACs are in convolutions that can't be converted" in summary
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.compile itself
+def test_wrappers_are_refused_with_what_to_do() -> None:
+    with pytest.raises(ConversionError, match="convert model.module before you wrap it"):
+        convert(nn.DataParallel(Small()), "lr")
+    with pytest.raises(ConversionError, match="convert the network before torch.compile"):
+        convert(torch.compile(Small()), "lr")
+
+
+def test_parametrised_and_hooked_convolutions_are_refused_with_what_to_do() -> None:
+    normed = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3)))
+    with pytest.raises(ConversionError, match="0 can't be converted: its weight is parametrised .* or protect it"):
+        convert(normed, "lr")
+    assert convert(normed, "lr", protect=["0"]).report.replaced == 0
+    hooked = Small()
+    hooked.first.register_forward_hook(lambda module, args, output: None)
+    with pytest.raises(ConversionError, match="first can't be converted: it has hooks"):
+        convert(hooked, "lr")
+
+
+def test_a_convolution_kept_in_a_plain_list_is_refused_and_not_left_in_use() -> None:
+    class Hidden(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 3, 3)
+            self.order = [self.conv]
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.order[0](x)
+
+    with pytest.raises(ConversionError, match="conv is also kept in order"):
+        convert(Hidden(), "lr")
+
+
+def test_an_unknown_subclass_is_left_alone_and_named() -> None:
+    class Odd(nn.Conv2d):
+        def forward(self, x: Tensor) -> Tensor:
+            return F.conv2d(x, self.weight.abs())
+
+    report = plan_conversion(nn.Sequential(Odd(3, 3, 3)), "lr")
+    assert report.layers[0].reason.endswith("Odd has a forward of its own")
+
+
+@pytest.mark.parametrize("variant", ["sf", "lr", "lr_join"])
+def test_converting_the_base_gives_the_counts_of_the_variant(variant: str) -> None:
+    with torch.device("meta"):
+        base, named = create_model("vgg11_gmp"), create_model(f"vgg11_gmp_{variant}")
+    converted = convert(base, variant.replace("_", "-")).model
+    first, second = (profile(model, (3, 224, 224)) for model in (converted, named))
+    assert (first.params, first.macs, first.macs_paper) == (second.params, second.macs, second.macs_paper)
+
+
+def test_collapse_and_expand_are_exact_both_ways() -> None:
+    model = Small().eval()
+    low = convert(model, {"first": "lr-join", "shared": "lr", "last": "lr-join-wfull"}).model
+    dense = collapse(low)
+    x = torch.randn(2, *SIZE)
+    assert isinstance(dense.first, nn.Conv2d)
+    assert dense.shared is dense.again[0]
+    torch.testing.assert_close(dense(x), low(x), rtol=1e-4, atol=1e-5)
+    again = expand(dense, {"first": "lr-join", "shared": "lr", "last": "lr-join-wfull"})
+    torch.testing.assert_close(again.model(x), low(x), rtol=1e-4, atol=1e-5)
+
+
+def test_expanding_what_can_not_be_represented_is_refused() -> None:
+    with pytest.raises(ConversionError, match="3 kernels can't be represented exactly"):
+        expand(Small(), "lr")
+
+
+def test_collapse_names_the_layer_that_has_no_single_kernel() -> None:
+    model = convert(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1)), "sf").model
+    with torch.no_grad():
+        model[0].bias_0_0.fill_(1)
+    with pytest.raises(NotLinearError, match="layer '0': .* cuts off at the border"):
+        collapse(model)
+
+
+def test_unequal_padding_survives_the_collapse() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 4, padding="same"))
+    low = convert(model, "lr").model
+    x = torch.randn(1, 3, 9, 9)
+    torch.testing.assert_close(collapse(low)(x), low(x))

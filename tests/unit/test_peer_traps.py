@@ -1,0 +1,91 @@
+"""Bugs of other converters and counters, each a test of ours, named as the peers' trap is."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cruciform.conversion.api import convert, plan_conversion
+from cruciform.conversion.dense import collapse
+from cruciform.measure.macs import profile
+from cruciform.models.zoo import create_model
+from cruciform.nn.composite import CompositeConv
+from cruciform.schemes import SCHEMES
+
+LOW_RANK = [name for name in SCHEMES.names() if name != "full"]
+
+
+@pytest.mark.parametrize("scheme", LOW_RANK)
+def test_stride_0_taken_for_all_axes(scheme: str) -> None:
+    conv = nn.Conv2d(3, 8, (3, 5), stride=(2, 3), padding=(1, 0))
+    x = torch.randn(1, 3, 13, 17)
+    assert convert(conv, scheme).model(x).shape == conv(x).shape
+
+
+@pytest.mark.parametrize("scheme", LOW_RANK)
+@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+def test_dilation_and_padding_mode_dropped(scheme: str, mode: str) -> None:
+    """A layer with the dropped options has another function: the collapsed one would differ from the dense twin."""
+    conv = nn.Conv2d(3, 8, 3, padding=4, dilation=(2, 3), padding_mode=mode, bias=False)
+    low = convert(conv, scheme).model
+    dense = collapse(low)
+    assert (dense.dilation, dense.padding_mode, dense.padding) == (conv.dilation, mode, conv.padding)
+    x = torch.randn(1, 3, 9, 9)
+    torch.testing.assert_close(low(x), dense(x), rtol=1e-4, atol=1e-4)
+
+
+def test_groups_dropped() -> None:
+    converted, report = convert(nn.Sequential(nn.Conv2d(4, 8, 3, groups=2)), "lr")
+    assert converted[0].groups == 2
+    assert report.layers[0].action == "skipped"
+
+
+@pytest.mark.parametrize("scheme", LOW_RANK)
+@pytest.mark.parametrize("init", ["paper-completed", "fit"])
+def test_bias_none_crash(scheme: str, init: str) -> None:
+    layer = convert(nn.Conv2d(3, 8, 3, bias=False), scheme, init=init).model
+    assert not [name for name, _ in layer.named_parameters() if name.startswith("bias")]
+    layer(torch.randn(1, 3, 5, 5))
+
+
+def test_default_mode_that_saves_nothing() -> None:
+    report = plan_conversion(nn.Conv2d(64, 64, 3, padding=1), input_size=(64, 8, 8))
+    assert report.macs_after * 3 == report.macs_before
+
+
+def test_counting_the_training_form() -> None:
+    """GoogLeNet is counted as deployed unless asked otherwise: its heads run in training only."""
+    with torch.device("meta"):
+        model = create_model("googlenet")
+    assert profile(model.train(), (3, 224, 224)).macs < profile(model, (3, 224, 224), training=True).macs
+
+
+def test_counter_blind_to_f_conv() -> None:
+    class Functional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kernel = nn.Parameter(torch.randn(4, 3, 3, 3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.conv2d(x, self.kernel)
+
+    assert profile(Functional(), (3, 5, 5)).macs == 4 * 3 * 9 * 9
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_train_versus_eval_in_collapse_checks(training: bool) -> None:
+    """A collapse that folds what training changes is equal in one mode only. Ours folds nothing of that kind."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3))
+    low = convert(model, "lr-join").model.train(training)
+    dense = collapse(low)
+    assert dense.training is training
+    assert all(module.training is training for module in dense.modules())
+    x = torch.randn(4, 3, 9, 9)
+    torch.testing.assert_close(dense(x), low(x), rtol=1e-4, atol=1e-5)
+
+
+def test_shared_modules_missed() -> None:
+    conv = nn.Conv2d(4, 4, 3, padding=1)
+    converted = convert(nn.ModuleDict({"a": nn.Sequential(conv), "b": nn.Sequential(conv)}), "lr").model
+    assert isinstance(converted["a"][0], CompositeConv)
+    assert converted["a"][0] is converted["b"][0]
