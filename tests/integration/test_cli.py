@@ -1,40 +1,60 @@
-"""The commands as people type them: in a process of their own, with their exit codes."""
+"""The commands as people type them, with their exit codes: some in a process of their own, most in this one."""
 
 import csv
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from cruciform.cli.main import run
 
-def cruciform(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+Answer = subprocess.CompletedProcess[str]
+Program = Callable[..., Answer]
+
+
+def in_a_process(*words: str) -> Answer:
     command = [sys.executable, "-m", "cruciform", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=cwd, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+
+
+@pytest.fixture
+def cruciform(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Program:
+    """The program, run in this process, which spares the time to load torch."""
+
+    def call(*words: str) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["cruciform", *words])
+        with pytest.raises(SystemExit) as ended:
+            run()
+        printed = capsys.readouterr()
+        return subprocess.CompletedProcess(words, int(ended.value.code or 0), printed.out, printed.err)
+
+    return call
 
 
 def test_models_lists_at_least_eighteen() -> None:
-    done = cruciform("models", "--json")
+    done = in_a_process("models", "--json")
     assert done.returncode == 0
     assert len(json.loads(done.stdout)) >= 18
 
 
-def test_profile_prints_the_papers_counts() -> None:
+def test_profile_prints_the_papers_counts(cruciform: Program) -> None:
     done = cruciform("profile", "vgg11_gmp_lr")
     assert done.returncode == 0
     assert "2,518,134,440 MACs (paper" in done.stdout
     assert "26,054,888 parameters" in done.stdout
 
 
-def test_profile_as_csv() -> None:
+def test_profile_as_csv(cruciform: Program) -> None:
     rows = list(csv.reader(cruciform("profile", "nin_c3_lr", "--csv").stdout.splitlines()))
     assert rows[-1] == ["total", "", "", "", "438410", "119857152", "119858762"]
 
 
 def test_paper_tables_are_checked() -> None:
-    done = cruciform("paper", "tables", "--check")
+    done = in_a_process("paper", "tables", "--check")
     assert done.returncode == 0
     assert "18 of 18 rows equal" in done.stdout
 
@@ -55,28 +75,31 @@ def test_a_failed_check_exits_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_doctor_ends_with_its_verdict() -> None:
-    done = cruciform("doctor", "vgg11_gmp_lr_join", "--init", "paper-completed")
+    done = in_a_process("doctor", "vgg11_gmp_lr_join", "--init", "paper-completed")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "trainable")
 
 
 @pytest.mark.parametrize("init", ["pytorch", "per-group"])
 def test_doctor_exits_with_one_when_the_network_is_untrainable(init: str) -> None:
-    done = cruciform("doctor", "vgg11_gmp_lr_join", "--init", init)
+    done = in_a_process("doctor", "vgg11_gmp_lr_join", "--init", init)
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1].startswith("untrainable: the gradient")
 
 
-def test_doctor_draws_and_reads_images(tmp_path: Path) -> None:
+def test_doctor_draws_and_reads_images(cruciform: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     np.save(tmp_path / "images.npy", np.random.default_rng(0).normal(size=(2, 3, 32, 32)))
-    done = cruciform("doctor", "nin_c3_lr", "--images", "images.npy", "--plot", "d.png", "--json", cwd=tmp_path)
+    done = cruciform("doctor", "nin_c3_lr", "--images", "images.npy", "--plot", "d.png", "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout)["verdict"] == "trainable"
     assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_network_of_the_users_own(tmp_path: Path) -> None:
+def test_a_network_of_the_users_own(cruciform: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "mine.py").write_text("from torch import nn\ndef net():\n    return nn.Conv2d(1, 2, 3)\n")
-    done = cruciform("profile", "mine:net", "--input", "1x5x5", cwd=tmp_path)
+    done = cruciform("profile", "mine:net", "--input", "1x5x5")
     assert done.returncode == 0
     assert "162 MACs" in done.stdout
 
@@ -94,7 +117,9 @@ def test_a_network_of_the_users_own(tmp_path: Path) -> None:
         (("profile", "nin", "--input", "3x2x2"), "does not run on an input of (3, 2, 2)"),
     ],
 )
-def test_what_can_not_be_done_is_one_sentence_and_exit_code_two(words: tuple[str, ...], sentence: str) -> None:
+def test_what_can_not_be_done_is_one_sentence_and_exit_code_two(
+    cruciform: Program, words: tuple[str, ...], sentence: str
+) -> None:
     done = cruciform(*words)
     assert done.returncode == 2
     assert sentence in done.stderr

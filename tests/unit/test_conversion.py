@@ -130,7 +130,7 @@ def test_rules_choose(rule: where.Where, replaced: list[str]) -> None:
     report = plan_conversion(Small(), "lr", where=rule, input_size=SIZE)
     assert [row.names[0] for row in report.layers if row.action == "replaced"] == replaced
     kept = [row for row in report.layers if row.action == "kept"]
-    assert all(row.reason == f"not {rule.text}" for row in kept)
+    assert all(row.reason == f"not among those asked for: {rule.text}" for row in kept)
 
 
 def test_schemes_by_name_and_protection() -> None:
@@ -194,6 +194,14 @@ def test_a_convolution_kept_in_a_plain_list_is_refused_and_not_left_in_use() -> 
 
     with pytest.raises(ConversionError, match="conv is also kept in order"):
         convert(Hidden(), "lr")
+
+
+def test_tied_weights_are_refused_and_not_untied_in_silence() -> None:
+    model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3))
+    model[1].weight = model[0].weight
+    with pytest.raises(ConversionError, match="0 and 1 share a parameter"):
+        convert(model, "lr")
+    assert convert(model, "lr", protect=["0", "1"]).report.replaced == 0
 
 
 def test_an_unknown_subclass_is_left_alone_and_named() -> None:

@@ -38,7 +38,7 @@ def convert(
     from cruciform.store.directory import Base, save
 
     built = build_network(network)
-    rule = where.channels(channels)
+    rule = where.channels(channels) if channels > 1 else where.everywhere()
     rules = Rules(
         scheme,
         where=rule & ~where.first() if keep_first else rule,

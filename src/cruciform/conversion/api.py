@@ -190,12 +190,7 @@ def _plan(model: nn.Module, rules: Rules) -> ConversionReport:
     for index, item in enumerate(found):
         count = counts.get(item.name) if total is not None else None
         rows.append(_plan_layer(item, index, len(found), rules, (count, total)))
-    replaced = {id(item.module): item.name for item, row in zip(found, rows, strict=True) if row.plan}
-    for name, place in hidden_references(model, replaced):
-        raise ConversionError(
-            f"{name} is also kept in {place}, where a replacement would not reach it, so the network would go on "
-            f"using the old convolution; protect it with protect=[{name!r}]"
-        )
+    _refuse_entangled(model, {id(i.module): i for i, row in zip(found, rows, strict=True) if row.plan})
     params = sum(p.numel() for p in model.parameters())
     size = tuple(rules.input_size) if rules.input_size is not None else None
     return ConversionReport(tuple(rows), size, params, total)
@@ -210,6 +205,25 @@ def _refuse_idle_patterns(rules: Rules, names: Sequence[str]) -> None:
                 f"the pattern {pattern!r} matches no convolution.{did_you_mean(pattern, names)} "
                 f"There are {len(names)}, such as {', '.join(map(repr, names[:3]))}"
             )
+
+
+def _refuse_entangled(model: nn.Module, replaced: Mapping[int, Found]) -> None:
+    """Raises where something besides its places holds on to a convolution that is to be replaced, or to its weights."""
+    for name, place in hidden_references(model, {identity: item.name for identity, item in replaced.items()}):
+        raise ConversionError(
+            f"{name} is also kept in {place}, where a replacement would not reach it, so the network would go on "
+            f"using the old convolution; protect it with protect=[{name!r}]"
+        )
+    owners: dict[int, str] = {}
+    for name, module in model.named_modules():
+        for parameter in module.parameters(recurse=False):
+            other = owners.setdefault(id(parameter), name)
+            tied = [n for n in (other, name) if other != name and id(model.get_submodule(n)) in replaced]
+            if tied:
+                raise ConversionError(
+                    f"{other} and {name} share a parameter, which their replacements would not; "
+                    f"protect them with protect={sorted({other, name})!r}"
+                )
 
 
 def _plan_layer(
@@ -253,7 +267,7 @@ def _why_keep(layer: ConvLayer, rules: Rules) -> str | None:
         return "protected"
     where = rules.where or everywhere()
     if not where(layer):
-        return f"not {where.text}"
+        return f"not among those asked for: {where.text}"
     if _scheme_for(layer.names, rules.scheme) is None:
         return "no pattern of the scheme matches its name"
     return None

@@ -94,7 +94,7 @@ def _why_no_saving(conv: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> str | None:
 
 def _why_unknown(conv: nn.Module) -> str | None:
     if is_parametrized(conv):
-        return None  # refused by refuse_layer, with what to do
+        return None  # refusal says what to do
     return None if class_name(conv) in ADAPTATIONS else f"{class_name(conv)} has a forward of its own"
 
 

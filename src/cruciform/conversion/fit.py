@@ -10,8 +10,8 @@ only use the columns of its own taps, its *support*.
   the plan can represent W the start is exact already.
 - A chain of single groups (``sf`` in 3-D): one truncated SVD for each stage.
 
-All in double precision; singular vectors come from Gram matrices of rows × rows, never from an SVD of the whole
-matrix, so no more is allocated than a small multiple of the kernel.
+All in double precision on the CPU, wherever the kernel lives; singular vectors come from Gram matrices of rows × rows,
+never from an SVD of the whole matrix, so no more is allocated than a small multiple of the kernel.
 """
 
 import operator
@@ -96,8 +96,7 @@ def _support(plan: LayerPlan, stage: int, number: int) -> Tensor:
 def _fit_two_stages(plan: LayerPlan, weight: Tensor) -> list[list[Tensor]]:
     inner = plan.stage_spec(0)
     matrix = _unfold(plan, weight)
-    c, window = inner.in_channels, int(torch.Size(inner.kernel).numel())
-    groups = plan.stages[0].groups
+    c, groups = inner.in_channels, plan.stages[0].groups
     # Columns are ordered (channel, tap); the support of a group repeats for each channel.
     supports = torch.stack([_support(plan, 0, n).repeat(c) for n in range(len(groups))])
     owner = torch.repeat_interleave(torch.arange(len(groups)), torch.tensor([g.filters for g in groups]))
@@ -112,10 +111,7 @@ def _fit_two_stages(plan: LayerPlan, weight: Tensor) -> list[list[Tensor]]:
         join = (_pseudo_inverse(basis.T) @ matrix.T).T
         basis = _solve_basis(matrix, join, supports[owner])
     join, basis = _balanced(join, basis)
-    kernels = [
-        _take_taps(basis[owner == n].reshape(-1, c, window).reshape(-1, c, *inner.kernel), plan, 0, n)
-        for n in range(len(groups))
-    ]
+    kernels = [_take_taps(basis[owner == n].reshape(-1, c, *inner.kernel), plan, 0, n) for n in range(len(groups))]
     return [kernels, [_take_taps(_fold_join(join, plan), plan, 1, 0)]]
 
 
@@ -124,7 +120,7 @@ def _unfold(plan: LayerPlan, weight: Tensor) -> Tensor:
     axes = range(2, weight.ndim)
     rows = [axis for axis in axes if plan.owners[axis - 2] == 1]
     columns = [axis for axis in axes if plan.owners[axis - 2] == 0]
-    matrix = weight.double().permute(0, *rows, 1, *columns)
+    matrix = weight.double().cpu().permute(0, *rows, 1, *columns)
     height = weight.shape[0] * torch.Size([weight.shape[axis] for axis in rows]).numel()
     return matrix.reshape(height, -1)
 
@@ -194,7 +190,7 @@ def _balanced(join: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
 def _fit_chain(plan: LayerPlan, weight: Tensor) -> list[list[Tensor]]:
     """Splits off one stage after the other, from the last, by truncated SVD."""
     kernels: list[list[Tensor]] = []
-    rest = weight.double()
+    rest = weight.double().cpu()
     for stage in reversed(range(1, len(plan.stages))):
         filters = plan.stages[stage - 1].filters
         own = [axis for axis in range(2, rest.ndim) if plan.owners[axis - 2] == stage]

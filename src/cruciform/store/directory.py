@@ -4,6 +4,7 @@
 
     DIR/model.json          where the base network comes from, the plan of every replaced layer, checksums
     DIR/model.safetensors   all weights and buffers
+    DIR/report.json         what became of every convolution; for people, not read again
 
 Reading rebuilds the base network by its source's own list of names (or takes the one that the caller gives), puts the
 layers of the plans in their places and loads the weights. Nothing in a directory can name code to run.
@@ -35,7 +36,7 @@ from cruciform.sources.build import build_network
 from cruciform.spec import check_keys
 
 FORMAT = 1
-CARD, WEIGHTS = "model.json", "model.safetensors"
+CARD, WEIGHTS, REPORT = "model.json", "model.safetensors", "report.json"
 KEYS = {"format", "base", "input_size", "layers", "weights", "versions"}
 
 
@@ -76,8 +77,9 @@ def save(model: nn.Module, directory: Path | str, report: ConversionReport, *, b
             "weights": {"sha256": _sha256(part / WEIGHTS)},
             "versions": {"torch": torch.__version__},
         }
-        (part / CARD).write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n", "utf-8")
-        _sync(part / WEIGHTS, part / CARD, part)
+        for name, data in ((CARD, card), (REPORT, report.to_dict())):
+            (part / name).write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        _sync(part / WEIGHTS, part / CARD, part / REPORT, part)
         if directory.exists():
             shutil.rmtree(directory)
         part.chmod(0o755)
