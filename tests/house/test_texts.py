@@ -52,6 +52,15 @@ def test_the_readmes_verdicts_are_those_recorded() -> None:
     }
 
 
+def test_the_readmes_coverage_is_that_recorded() -> None:
+    summary = json.loads((ROOT / "results" / "coverage.json").read_text("utf-8"))["summary"]
+    rows = re.findall(r"\| (torchvision|timm|MONAI) \| (\d+) \| (\d+) \|", README)
+    assert len(rows) == 3
+    for library, eligible, converted in rows:
+        assert summary[f"{library.lower()}_eligible"] == int(eligible)
+        assert summary[f"{library.lower()}_converted"] == int(converted)
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*.json")), ids=lambda path: path.name)
 def test_a_result_carries_what_is_needed_to_doubt_it(path: Path) -> None:
     result = json.loads(path.read_text("utf-8"))

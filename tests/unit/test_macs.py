@@ -88,6 +88,26 @@ def test_attention_is_counted() -> None:
     assert counted.macs == 2 * 7 * 7 * 5
 
 
+@pytest.mark.parametrize(("kind", "gates"), [(nn.LSTM, 4), (nn.GRU, 3), (nn.RNN, 1)])
+def test_recurrent_layers_are_counted(kind: type[nn.Module], gates: int) -> None:
+    counted = profile(kind(5, 6, bidirectional=True, batch_first=True), (7, 5))
+    assert counted.macs == 2 * gates * (5 * 6 + 6 * 6) * 7
+    assert counted.macs_paper == counted.macs + 2 * 2 * gates * 6
+
+
+def test_a_parameter_that_is_passed_on_as_an_input_is_no_stumbling_block() -> None:
+    class Latent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.latent = nn.Parameter(torch.zeros(1, 2, 5))
+            self.project = nn.Linear(5, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.project(self.latent.expand(x.shape[0], -1, -1))
+
+    assert profile(Latent(), (4,)).macs == 2 * 5 * 3
+
+
 def test_fused_attention_is_counted_on_real_tensors_too() -> None:
     class Attention(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -10,7 +10,8 @@ GOAL = 0.99
 
 PAGE = """# Coverage
 
-Every network of the libraries, its convolutions converted by the scheme `{scheme}`:
+Every network that torchvision and timm list, and those of MONAI that `src/cruciform/sources/monai.py` lists, their
+convolutions converted by the scheme `{scheme}`:
 `cruciform coverage --library all --scheme {scheme}`. {circumstances}
 
 *Eligible*: has a convolution with groups=1 and two or more extents above 1. *Converted*: at least one was replaced, all

@@ -96,6 +96,15 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> Work:
     return Work(pairs * (q.shape[-1] + v.shape[-1]))
 
 
+def _recurrent(x: Tensor, state: Any, weights: Any, *_: Any) -> Work | None:
+    if not isinstance(weights, list | tuple):
+        return None  # packed sequences of unequal length
+    # Every matrix is used once at each step of each sequence; the paper counts each bias once.
+    steps = prod(x.shape[:-1])
+    biases = sum(weight.numel() for weight in weights if weight.ndim == 1)
+    return Work(steps * sum(weight.numel() for weight in weights if weight.ndim == 2), biases)
+
+
 def _multi_head_attention(
     q: Tensor, k: Tensor, v: Tensor, embed: int, heads: int, in_weight: Tensor | None, in_bias: Tensor | None,
     *others: Any, **named: Any,
@@ -133,6 +142,7 @@ FORMULAS: dict[str, Callable[..., Work | None]] = {
     **dict.fromkeys(("addmm", "baddbmm"), _matrix_product_plus),
     "scaled_dot_product_attention": _attention,
     "multi_head_attention_forward": _multi_head_attention,
+    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _recurrent),
     "einsum": _einsum,
 }
 

@@ -131,7 +131,8 @@ def _run(model: nn.Module, meter: "_Meter", input_size: Sequence[int], device: t
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     x = torch.zeros(1, *input_size, device=device, dtype=dtype)
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    here = {name: tensor if tensor.device == device else tensor.to(device) for name, tensor in state.items()}
+    # Detached: torch's counter follows tensors that require a gradient, and stumbles where none is recorded.
+    here = {name: tensor.detach().to(device) for name, tensor in state.items()}
     # The fused kernels of attention are nothing that the dispatcher's counter knows; its plain form is.
     with sdpa_kernel(SDPBackend.MATH), meter.dispatcher, meter:
         output = functional_call(model, here, (x,))
