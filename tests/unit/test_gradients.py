@@ -44,8 +44,8 @@ def test_a_wrong_scale_is_found_and_the_advice_undoes_it(scale: float, word: str
     found = diagnose(chain(8, scale=scale), (3, 16, 16))
     assert found.verdict == f"untrainable: the gradient {word}"
     assert found.blocks[3].gradient_ratio == pytest.approx(scale**2, rel=0.4)
-    assert "Scale the initial weights by" in found.advice
-    factor = float(found.advice.split("Scale the initial weights by ")[1].split(",")[0])
+    assert "Scale the initial weights of each block" in found.advice
+    factor = float(found.advice.split("has several, by ")[1].split(",")[0])
     assert factor == pytest.approx(1 / scale, rel=0.1)
 
 

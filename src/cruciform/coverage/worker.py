@@ -11,6 +11,8 @@ import warnings
 
 import torch
 
+from cruciform.errors import CruciformError
+
 _DECLARED: list[torch.library.Library] = []  # declarations live as long as what made them
 
 
@@ -41,7 +43,10 @@ def main() -> None:
     from cruciform.sources.source import SOURCES  # filled by what examine imports
 
     if sys.argv[1:2] == ["--list"]:
-        references = [f"{source}:{name}" for source in sys.argv[2:] for name in SOURCES.get(source).names()]
+        try:
+            references = [f"{source}:{name}" for source in sys.argv[2:] for name in SOURCES.get(source).names()]
+        except CruciformError as error:
+            sys.exit(str(error))  # the parent passes it on
         print(json.dumps(references), file=answers)
         return
     for line in sys.stdin:

@@ -159,9 +159,9 @@ def _advice(blocks: Sequence[Block], over_depth: float) -> str:
     mean = over_depth ** (1 / len(blocks))
     return (
         f"each block scales the gradient's variance by {mean:.2f} on average, {worst.name} the most "
-        f"({worst.gradient_ratio:.2f}). Scale the initial weights by {1 / math.sqrt(mean):.2f}, or initialise with "
-        "cruciform.initialise_(model) (on the command line: --init paper-completed), or put a normalisation behind "
-        "each convolution"
+        f"({worst.gradient_ratio:.2f}). Scale the initial weights of each block, of one stage where it has several, by "
+        f"{1 / math.sqrt(mean):.2f}, or initialise with cruciform.initialise_(model) (on the command line: --init "
+        "paper-completed), or put a normalisation behind each convolution"
     )
 
 
