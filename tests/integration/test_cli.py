@@ -48,6 +48,10 @@ def test_profile_prints_the_papers_counts(cruciform: Program) -> None:
     assert "26,054,888 parameters" in done.stdout
 
 
+def test_the_zoo_is_a_source_like_any_other(cruciform: Program) -> None:
+    assert cruciform("profile", "zoo:nin", "--json").stdout == cruciform("profile", "nin", "--json").stdout
+
+
 def test_profile_as_csv(cruciform: Program) -> None:
     rows = list(csv.reader(cruciform("profile", "nin_c3_lr", "--csv").stdout.splitlines()))
     assert rows[-1] == ["total", "", "", "", "438410", "119857152", "119858762"]

@@ -137,12 +137,16 @@ def test_the_command_converts_and_saves(tmp_path: Path) -> None:
 def test_coverage_resumes_and_survives_the_death_of_a_child(tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
     done = Finding("timm:resnet18", eligible=True, converted=True, same_shapes=True, notes=["not examined again"])
-    journal.write_text(json.dumps(done.to_dict()) + "\n" + '{"reference": "timm:resnet34", "elig')
     requests = [Request(name, "lr", backward=False) for name in ("timm:resnet18", "timm:resnet10t", "zoo:nonsense")]
+    entries = [{"request": vars(requests[0]), "finding": done.to_dict()}]
+    # The same network by another scheme is another question.
+    entries.append({"request": {**vars(requests[1]), "scheme": "sf"}, "finding": {**done.to_dict(), "replaced": 99}})
+    journal.write_text("\n".join(map(json.dumps, entries)) + '\n{"request": {"reference": "timm:resnet34", "sch')
     seen: list[str] = []
     findings = cover(requests, journal, report=lambda finding: seen.append(finding.reference))
     assert findings[0] == done
     assert is_covered(findings[1])
+    assert findings[1].replaced != 99
     assert "unknown model 'nonsense'" in findings[2].failure
     assert set(seen) == {"timm:resnet18", "timm:resnet10t", "zoo:nonsense"}
     (total, ours) = tally(findings)

@@ -43,14 +43,14 @@ def find_model(name: str, size: str | None, *, init: str | None = None) -> "tupl
     from cruciform.sources.build import build_network, split_reference
     from cruciform.sources.source import SOURCES
 
-    source, _ = split_reference(name)
+    source, bare = split_reference(name)
     if source not in SOURCES:
         if size is None:
             raise OptionError(f"the input of {name} is not known; add --input, for instance --input 3x224x224")
         model = _import_model(name)
         return (initialise_(model, init) if init else model), read_size(size)
-    if source == "zoo" and name not in list_models():
-        hint = did_you_mean(name, list_models())
+    if source == "zoo" and bare not in list_models():
+        hint = did_you_mean(bare, list_models())
         raise UnknownNameError(
             f"unknown model {name!r}.{hint} See 'cruciform models', or type timm:NAME, torchvision:NAME, monai:NAME, "
             "or package.module:function for a network of your own"

@@ -35,25 +35,24 @@ def cover(
 
     Args:
         requests: What to examine.
-        journal: A file of findings, a line each; it is appended to at once.
+        journal: A file of requests and findings, a line each; it is appended to at once.
         processes: How many child processes.
         report: Called with each finding, those of the journal included.
     """
-    wanted = {request.reference for request in requests}
-    findings = {f.reference: f for f in read_journal(journal) if f.reference in wanted}
+    findings = {request: finding for request, finding in read_journal(journal) if request in set(requests)}
     for finding in findings.values():
         report(finding)
     waiting: queue.SimpleQueue[Request] = queue.SimpleQueue()
     for request in requests:
-        if request.reference not in findings:
+        if request not in findings:
             waiting.put(request)
     lock, stop = threading.Lock(), threading.Event()
     journal.parent.mkdir(parents=True, exist_ok=True)
 
-    def keep(finding: Finding) -> None:
+    def keep(request: Request, finding: Finding) -> None:
         with lock, journal.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(finding.to_dict()) + "\n")
-            findings[finding.reference] = finding
+            file.write(json.dumps({"request": vars(request), "finding": finding.to_dict()}) + "\n")
+            findings[request] = finding
             report(finding)
 
     threads = [threading.Thread(target=_serve, args=(waiting, keep, stop)) for _ in range(processes)]
@@ -66,7 +65,7 @@ def cover(
         stop.set()
         for thread in threads:
             thread.join()
-    return [findings[request.reference] for request in requests if request.reference in findings]
+    return [findings[request] for request in requests if request in findings]
 
 
 def list_networks(libraries: Sequence[str]) -> list[str]:
@@ -78,17 +77,20 @@ def list_networks(libraries: Sequence[str]) -> list[str]:
     return list(json.loads(done.stdout))
 
 
-def read_journal(journal: Path) -> Iterable[Finding]:
-    """Yields the findings of a journal; a last line that was cut off is passed over and its network done again."""
+def read_journal(journal: Path) -> Iterable[tuple[Request, Finding]]:
+    """Yields what was asked and found; a last line that was cut off is passed over and its network done again."""
     if journal.exists():
         for line in journal.read_text("utf-8").splitlines():
             try:
-                yield Finding.from_dict(json.loads(line))
-            except (ValueError, TypeError):
+                entry = json.loads(line)
+                yield Request(**entry["request"]), Finding.from_dict(entry["finding"])
+            except (ValueError, TypeError, KeyError):
                 continue
 
 
-def _serve(waiting: "queue.SimpleQueue[Request]", keep: Callable[[Finding], None], stop: threading.Event) -> None:
+def _serve(
+    waiting: "queue.SimpleQueue[Request]", keep: Callable[[Request, Finding], None], stop: threading.Event
+) -> None:
     child: _Child | None = None
     try:
         while not stop.is_set():
@@ -99,10 +101,10 @@ def _serve(waiting: "queue.SimpleQueue[Request]", keep: Callable[[Finding], None
             child = child or _Child()
             finding = child.ask(request)
             if finding is None:
-                keep(Finding(request.reference, eligible=True, failure=child.end()))
+                keep(request, Finding(request.reference, eligible=True, failure=child.end()))
                 child = None
             else:
-                keep(finding)
+                keep(request, finding)
     finally:
         if child is not None:
             child.end()
