@@ -17,6 +17,11 @@
 """
 
 
+def first_line(error: BaseException) -> str:
+    """Returns what an error says in one line, or its kind where it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 class CruciformError(Exception):
     """Base of all errors that this library raises on purpose."""
 

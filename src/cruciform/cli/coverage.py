@@ -37,7 +37,6 @@ def coverage(
     requests = _requests(library, scheme, sample)
     findings = _with_progress(requests, journal) if not as_json else cover(requests, journal)
     tallies = tally(findings)
-    versions = ("timm", "torchvision", "monai")
     if result:
         from cruciform.measure.record import record_result
 
@@ -48,12 +47,12 @@ def coverage(
             details=[finding.to_dict() for finding in findings],
             command=f"cruciform coverage --library {library} --scheme {scheme}",
             n=len(findings),
-            packages=versions,
+            packages=LIBRARIES,
         )
     if table:
         from cruciform.measure.record import circumstances
 
-        text = markdown(tallies, findings, scheme=scheme, circumstances=circumstances(versions))
+        text = markdown(tallies, findings, scheme=scheme, circumstances=circumstances(LIBRARIES))
         table.write_text(text, "utf-8")
     if as_json:
         print_json([finding.to_dict() for finding in findings])

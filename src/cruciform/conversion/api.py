@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from cruciform.conversion.eligible import adaptation_of, is_convolution, refusal, spec_without_mode, why_skip
+from cruciform.conversion.eligible import adaptation_of, in_short, is_convolution, refusal, why_skip
 from cruciform.conversion.fit import fit_parameters, relative_residual
 from cruciform.conversion.report import ConversionReport, LayerChange
 from cruciform.conversion.surgery import Found, find_modules, hidden_references, refuse_wrapper, replace_modules_
@@ -192,8 +192,7 @@ def _plan(model: nn.Module, rules: Rules) -> ConversionReport:
         rows.append(_plan_layer(item, index, len(found), rules, (count, total)))
     _refuse_entangled(model, {id(i.module): i for i, row in zip(found, rows, strict=True) if row.plan})
     params = sum(p.numel() for p in model.parameters())
-    size = tuple(rules.input_size) if rules.input_size is not None else None
-    return ConversionReport(tuple(rows), size, params, total)
+    return ConversionReport(tuple(rows), params, counted)
 
 
 def _refuse_idle_patterns(rules: Rules, names: Sequence[str]) -> None:
@@ -233,7 +232,7 @@ def _plan_layer(
     params = sum(p.numel() for p in conv.parameters())
     macs = (count.macs if count else 0) if total is not None else None
     old = plan_of(conv)
-    shown = spec_without_mode(old.spec) if old else type(conv).__name__
+    shown = in_short(old.spec) if old else type(conv).__name__
     row = LayerChange(names, shown, "skipped", why_skip(conv) or "", None, params, params, macs, macs)
     if row.reason:
         return row

@@ -113,7 +113,7 @@ def adaptation_of(module: nn.Module) -> Adaptation:
     return ADAPTATIONS[class_name(module)]
 
 
-def spec_without_mode(spec: ConvSpec) -> str:
+def in_short(spec: ConvSpec) -> str:
     """Returns a convolution in short: ``3×3, 64 → 128, stride 2×2``."""
     stride = f", stride {join_sizes(spec.stride)}" if max(spec.stride) > 1 else ""
     dilation = f", dilation {join_sizes(spec.dilation)}" if max(spec.dilation) > 1 else ""

@@ -95,7 +95,7 @@ def _support(plan: LayerPlan, stage: int, number: int) -> Tensor:
 
 def _fit_two_stages(plan: LayerPlan, weight: Tensor) -> list[list[Tensor]]:
     inner = plan.stage_spec(0)
-    matrix = _unfold(plan, weight)
+    matrix = _unfold(plan, weight.double().cpu(), 1)
     c, groups = inner.in_channels, plan.stages[0].groups
     # Columns are ordered (channel, tap); the support of a group repeats for each channel.
     supports = torch.stack([_support(plan, 0, n).repeat(c) for n in range(len(groups))])
@@ -112,24 +112,22 @@ def _fit_two_stages(plan: LayerPlan, weight: Tensor) -> list[list[Tensor]]:
         basis = _solve_basis(matrix, join, supports[owner])
     join, basis = _balanced(join, basis)
     kernels = [_take_taps(basis[owner == n].reshape(-1, c, *inner.kernel), plan, 0, n) for n in range(len(groups))]
-    return [kernels, [_take_taps(_fold_join(join, plan), plan, 1, 0)]]
+    return [kernels, [_fold(plan, join, 1)]]
 
 
-def _unfold(plan: LayerPlan, weight: Tensor) -> Tensor:
-    """Returns W with rows (output, taps of the second stage's axes) and columns (channel, taps of the first's)."""
-    axes = range(2, weight.ndim)
-    rows = [axis for axis in axes if plan.owners[axis - 2] == 1]
-    columns = [axis for axis in axes if plan.owners[axis - 2] == 0]
-    matrix = weight.double().cpu().permute(0, *rows, 1, *columns)
-    height = weight.shape[0] * torch.Size([weight.shape[axis] for axis in rows]).numel()
-    return matrix.reshape(height, -1)
+def _unfold(plan: LayerPlan, kernel: Tensor, stage: int) -> Tensor:
+    """Returns a kernel with rows (output, taps of the stage's axes) and columns (channel, taps of the other axes)."""
+    own = [axis for axis in range(2, kernel.ndim) if plan.owners[axis - 2] == stage]
+    others = [axis for axis in range(2, kernel.ndim) if plan.owners[axis - 2] != stage]
+    rows = kernel.permute(0, *own, 1, *others)
+    return rows.reshape(rows.shape[: 1 + len(own)].numel(), -1)
 
 
-def _fold_join(join: Tensor, plan: LayerPlan) -> Tensor:
-    """Returns J as a kernel (d, m, window of the second stage)."""
-    window = plan.stage_spec(1).kernel
-    taps = torch.Size(window).numel()
-    return join.reshape(plan.spec.out_channels, taps, -1).transpose(1, 2).reshape(plan.spec.out_channels, -1, *window)
+def _fold(plan: LayerPlan, join: Tensor, stage: int) -> Tensor:
+    """Returns the stage's J as a kernel (d, m, window), cut to the taps of its one group."""
+    window, d = plan.stage_spec(stage).kernel, plan.stages[stage].filters
+    kernel = join.reshape(d, -1, join.shape[1]).transpose(1, 2).reshape(d, join.shape[1], *window)
+    return _take_taps(kernel, plan, stage, 0)
 
 
 def _start(matrix: Tensor, supports: Tensor, filters: Sequence[int]) -> Tensor:
@@ -192,23 +190,13 @@ def _fit_chain(plan: LayerPlan, weight: Tensor) -> list[list[Tensor]]:
     kernels: list[list[Tensor]] = []
     rest = weight.double().cpu()
     for stage in reversed(range(1, len(plan.stages))):
-        filters = plan.stages[stage - 1].filters
-        own = [axis for axis in range(2, rest.ndim) if plan.owners[axis - 2] == stage]
-        others = [axis for axis in range(2, rest.ndim) if plan.owners[axis - 2] != stage]
-        rows = rest.permute(0, *own, 1, *others)
-        shape = rows.shape
-        split = 1 + len(own)
-        matrix = rows.reshape(shape[:split].numel(), -1)
-        vectors = _leading_vectors(matrix, filters)
-        inner = vectors.T @ matrix
-        outer, inner = _balanced(vectors, inner)
-        window = plan.stage_spec(stage).kernel
-        taps = torch.Size(window).numel()
-        kernel = outer.reshape(shape[0], taps, filters).transpose(1, 2).reshape(shape[0], filters, *window)
-        kernels.insert(0, [_take_taps(kernel, plan, stage, 0)])
+        matrix = _unfold(plan, rest, stage)
+        vectors = _leading_vectors(matrix, plan.stages[stage - 1].filters)
+        join, basis = _balanced(vectors, vectors.T @ matrix)
+        kernels.insert(0, [_fold(plan, join, stage)])
         # What is left has one tap along the axes that were split off.
-        left = [1 if axis in own else rest.shape[axis] for axis in range(2, rest.ndim)]
-        rest = inner.reshape(filters, weight.shape[1], *left)
+        left = [1 if plan.owners[axis - 2] == stage else rest.shape[axis] for axis in range(2, rest.ndim)]
+        rest = basis.reshape(-1, weight.shape[1], *left)
     kernels.insert(0, [_take_taps(rest, plan, 0, 0)])
     return kernels
 

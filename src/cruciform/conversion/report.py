@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from cruciform.measure.macs import Profile
 from cruciform.plan import LayerPlan
 
 Action = Literal["replaced", "kept", "skipped"]
@@ -44,15 +45,23 @@ class ConversionReport:
 
     Attributes:
         layers: Every convolution, in the order of the network.
-        input_size: What multiply-accumulates were counted on; None where none was given.
         params_before: Parameters of the whole network.
-        macs_before: Its multiply-accumulates; None where no input size was given.
+        counted: The count of the network before its conversion; None where no input size was given.
     """
 
     layers: tuple[LayerChange, ...]
-    input_size: tuple[int, ...] | None
     params_before: int
-    macs_before: int | None
+    counted: Profile | None
+
+    @property
+    def input_size(self) -> tuple[int, ...] | None:
+        """What multiply-accumulates were counted on."""
+        return self.counted.input_size if self.counted else None
+
+    @property
+    def macs_before(self) -> int | None:
+        """Multiply-accumulates of the whole network."""
+        return self.counted.macs if self.counted else None
 
     @property
     def params_after(self) -> int:

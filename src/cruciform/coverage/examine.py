@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from cruciform.conversion.api import convert, plan_conversion
-from cruciform.errors import CruciformError
+from cruciform.conversion.api import convert
+from cruciform.conversion.report import ConversionReport
+from cruciform.errors import CruciformError, first_line
 from cruciform.measure.macs import Profile, profile
 from cruciform.measure.trace import tensors_in
 from cruciform.nn.composite import CompositeConv
@@ -98,27 +99,27 @@ def _examine(finding: Finding, scheme: str, *, on_meta: bool) -> None:
     finding.eligible = any(is_eligible(module) for module in model.modules())
     if not finding.eligible:
         return
-    before = profile(model, size)
-    finding.macs_before = before.macs
-    finding.notes += before.notes
-    conversion = convert(model, scheme, input_size=size)
-    finding.replaced = conversion.report.replaced
+    converted, report = convert(model, scheme, input_size=size)
+    finding.macs_before = report.macs_before
+    finding.replaced = report.replaced
     finding.converted = finding.replaced > 0
-    for row in conversion.report.layers:
+    for row in report.layers:
         if row.action == "skipped":
             reason = row.reason.partition(":")[0] if row.reason[0].isdigit() else row.reason.partition(" (")[0]
             finding.skipped[reason] = finding.skipped.get(reason, 0) + 1
-    after = profile(conversion.model, size)
+    after = profile(converted, size)
     finding.macs_after = after.macs
-    _compare(finding, before, after, conversion.report.macs_after)
+    finding.notes += after.notes
+    _compare(finding, report, after)
 
 
-def _compare(finding: Finding, before: Profile, after: Profile, promised: int | None) -> None:
-    finding.same_shapes = before.outputs == after.outputs and bool(after.outputs)
+def _compare(finding: Finding, report: ConversionReport, after: Profile) -> None:
+    outputs = report.counted.outputs if report.counted else ()
+    finding.same_shapes = outputs == after.outputs and bool(outputs)
     if not finding.same_shapes:
-        finding.failure = f"outputs {before.outputs} became {after.outputs}"
-    elif after.macs != promised:
-        finding.failure = f"the report promised {promised:,} MACs, the converted network has {after.macs:,}"
+        finding.failure = f"outputs {outputs} became {after.outputs}"
+    elif after.macs != report.macs_after:
+        finding.failure = f"the report promised {report.macs_after:,} MACs, the converted network has {after.macs:,}"
     elif not finding.converted:
         finding.failure = "nothing was converted: " + ", ".join(finding.skipped)
 
@@ -135,15 +136,14 @@ def is_eligible(module: nn.Module) -> bool:
 def _gradients_are_finite(reference: str, scheme: str) -> bool:
     torch.manual_seed(0)
     model, size = build_network(reference)
-    names = {row.names[0] for row in plan_conversion(model, scheme).layers if row.plan}
-    converted = convert(model, scheme).model.train()
-    output = converted(torch.randn(2, *size))
+    converted, report = convert(model, scheme)
+    output = converted.train()(torch.randn(2, *size))
     sum(tensor.float().square().mean() for tensor in tensors_in(output) if tensor.requires_grad).backward()  # type: ignore[union-attr]
     layers = [module for module in converted.modules() if isinstance(module, CompositeConv)]
     gradients = [p.grad for layer in layers for p in layer.parameters()]
-    return bool(names) and all(g is not None and bool(g.isfinite().all()) for g in gradients)
+    return report.replaced > 0 and all(g is not None and bool(g.isfinite().all()) for g in gradients)
 
 
 def _said(error: Exception) -> str:
-    text = (str(error).splitlines() or [""])[0][:300]
+    text = first_line(error)[:300]
     return text if isinstance(error, CruciformError) else f"{type(error).__name__}: {text}"

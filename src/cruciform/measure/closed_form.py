@@ -7,7 +7,7 @@ are not counted; the paper counts each bias once, which ``cruciform.spec.count_m
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,14 +18,11 @@ from cruciform.schemes import full
 from cruciform.spec import ConvSpec
 
 
-class Work(tuple[int, int]):
-    """(multiply-accumulates, biases counted once by the paper)."""
+class Work(NamedTuple):
+    """Multiply-accumulates, and the biases that the paper counts once."""
 
-    __slots__ = ()
-
-    def __new__(cls, macs: int, biases: int = 0) -> "Work":
-        """Makes the pair."""
-        return super().__new__(cls, (macs, biases))
+    macs: int
+    biases: int = 0
 
 
 def work_of(call: Call) -> Work | None:

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from cruciform.errors import DiagnosisError
 from cruciform.measure.tape import GradientTape, normalisations_between
-from cruciform.measure.trace import tensors_in
+from cruciform.measure.trace import in_mode, tensors_in
 
 PAPER_BLOCKS = 7  # conv2 to conv8 of the paper's VGG networks
 PAPER_BAND = 10.0
@@ -172,17 +172,13 @@ def _ratio(above: float, below: float) -> float:
 @contextmanager
 def _undisturbed(model: nn.Module, seed: int) -> Iterator[None]:
     """Runs the model as in training, with a seed of its own, and puts everything back."""
-    modes = {module: module.training for module in model.modules()}
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
-    with torch.random.fork_rng(), torch.enable_grad():
+    with torch.random.fork_rng(), torch.enable_grad(), in_mode(model, training=True):
         torch.manual_seed(seed)
-        model.train()
         try:
             yield
         finally:
-            for module, was in modes.items():
-                module.training = was
             with torch.no_grad():
                 for name, buffer in model.named_buffers():
                     buffer.copy_(buffers[name])

@@ -6,8 +6,7 @@ names the layer. Tensors live on the meta device, so a count takes no arithmetic
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +16,9 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from cruciform.errors import CountError, ShapeError
+from cruciform.errors import CountError, ShapeError, first_line
 from cruciform.measure.closed_form import work_of
-from cruciform.measure.trace import CONVOLUTIONS, Call, Tracer, first_argument, tensors_in
+from cruciform.measure.trace import CONVOLUTIONS, Call, Tracer, first_argument, in_mode, tensors_in
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, plan_of
 
@@ -94,14 +93,14 @@ def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = Fal
     """
     notes: list[str] = []
     meter = _Meter(model)
-    with _mode(model, training=training), torch.no_grad():
+    with in_mode(model, training=training), torch.no_grad():
         try:
             _run(model, meter, input_size, torch.device("meta"))
         except (CountError, ShapeError):
             raise
         except Exception as error:
             # Some networks look at values, which the meta device has not.
-            notes.append(f"run on real tensors, since the meta device failed: {_first_line(error)}")
+            notes.append(f"run on real tensors, since the meta device failed: {first_line(error)}")
             meter = _Meter(model)
             device = next((p.device for p in model.parameters()), torch.device("cpu"))
             try:
@@ -111,7 +110,7 @@ def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = Fal
             except Exception as again:
                 raise ShapeError(
                     f"{type(model).__name__} does not run on an input of {tuple(input_size)} (channels, sizes): "
-                    f"{_first_line(again)}"
+                    f"{first_line(again)}"
                 ) from again
     params = _count_parameters(model, meter.layers)
     rows = [row for row in meter.layers.values() if row.params or row.macs]
@@ -201,18 +200,3 @@ def _count_parameters(model: nn.Module, rows: Mapping[str, LayerCount]) -> int:
     if total != sum(row.params for row in rows.values()):
         raise CountError(f"the network has {total:,} parameters, its layers have another number in sum")
     return total
-
-
-@contextmanager
-def _mode(model: nn.Module, *, training: bool) -> Iterator[None]:
-    before = {module: module.training for module in model.modules()}
-    model.train(training)
-    try:
-        yield
-    finally:
-        for module, was in before.items():
-            module.training = was
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -6,6 +6,7 @@ modules, since it listens below both; a ``CompositeConv`` is seen as one call, n
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -113,6 +114,18 @@ def first_argument(call: Call) -> Tensor:
     """Returns what a layer or function reads, given by place or by name."""
     tensor: Tensor = call.args[0] if call.args else call.kwargs["input"]
     return tensor
+
+
+@contextmanager
+def in_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
+    """Puts a network into training or evaluation mode, and each of its modules back into its own."""
+    before = {module: module.training for module in model.modules()}
+    model.train(training)
+    try:
+        yield
+    finally:
+        for module, was in before.items():
+            module.training = was
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

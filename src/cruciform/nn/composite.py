@@ -41,15 +41,20 @@ class CompositeConv(nn.Module):
         super().__init__()
         self.plan = plan
         self._smallest = plan.spec.input_size((1,) * plan.spec.rank)
+        # For each stage the names of the (weight, bias) of each group; a bias may be None.
+        self.parameter_names: list[list[tuple[str, str]]] = [
+            [(f"weight_{index}_{n}", f"bias_{index}_{n}") for n in range(len(stage.groups))]
+            for index, stage in enumerate(plan.stages)
+        ]
         self._stages: list[list[_GroupConv]] = []
         self._activations: list[Callable[[Tensor], Tensor] | None] = []
         for index, stage in enumerate(plan.stages):
             spec, c = plan.stage_spec(index), plan.in_channels(index) // plan.spec.groups
-            for number, group in enumerate(stage.groups):
+            for (weight_name, bias_name), group in zip(self.parameter_names[index], stage.groups, strict=True):
                 weight = torch.empty(group.filters, c, *group.kernel, device=device, dtype=dtype)
                 bias = torch.empty(group.filters, device=device, dtype=dtype) if stage.bias else None
-                self.register_parameter(f"weight_{index}_{number}", nn.Parameter(weight))
-                self.register_parameter(f"bias_{index}_{number}", None if bias is None else nn.Parameter(bias))
+                self.register_parameter(weight_name, nn.Parameter(weight))
+                self.register_parameter(bias_name, None if bias is None else nn.Parameter(bias))
             self._stages.append([_GroupConv(spec, group) for group in stage.groups])
             self._activations.append(ACTIVATIONS.get(stage.activation).apply if stage.activation else None)
         initialise_layer_(self.plan, self.stage_parameters(), generator=generator)
@@ -99,14 +104,7 @@ class CompositeConv(nn.Module):
 
     def stage_parameters(self) -> list[list[tuple[Tensor, Tensor | None]]]:
         """Returns for each stage the (weight, bias) of each group."""
-        return [[(getattr(self, w), getattr(self, b)) for w, b in stage] for stage in self.parameter_names()]
-
-    def parameter_names(self) -> list[list[tuple[str, str]]]:
-        """Returns for each stage the names of the (weight, bias) of each group; a bias may be None."""
-        return [
-            [(f"weight_{index}_{n}", f"bias_{index}_{n}") for n in range(len(groups))]
-            for index, groups in enumerate(self._stages)
-        ]
+        return [[(getattr(self, w), getattr(self, b)) for w, b in stage] for stage in self.parameter_names]
 
     def forward(self, x: Tensor) -> Tensor:
         """Runs the stages in sequence, and the groups of each side by side."""

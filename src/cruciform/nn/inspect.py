@@ -47,7 +47,7 @@ def stage_parameters_of(module: nn.Module) -> list[list[tuple[Tensor, Tensor | N
     Of a parametrised weight (standardised, for instance) it is the tensor behind it, so that it can be written to.
     """
     if isinstance(module, CompositeConv):
-        names = module.parameter_names()
+        names = module.parameter_names
     elif isinstance(module, (*PLAIN_CONVOLUTIONS, nn.Linear)):
         names = [[("weight", "bias")]]
     else:

@@ -57,9 +57,10 @@ def standardise_(layer: CompositeConv, eps: float, gamma: float | None) -> Compo
         eps: Added to the variances.
         gamma: With a learned gain, and scaled by gamma / sqrt(fan-in), as in normaliser-free networks.
     """
-    for index, stage in enumerate(layer.stage_parameters()):
-        for number, (weight, _) in enumerate(stage):
+    for stage in layer.parameter_names:
+        for name, _ in stage:
+            weight: Tensor = getattr(layer, name)
             scale = None if gamma is None else gamma * weight[0].numel() ** -0.5
             standard = StandardisedWeight(weight.shape[0], eps, scale).to(weight.device, weight.dtype)
-            register_parametrization(layer, f"weight_{index}_{number}", standard)
+            register_parametrization(layer, name, standard)
     return layer

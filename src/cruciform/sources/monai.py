@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from cruciform.sources.source import SOURCES, Source, checked_name, import_library
 
-# class -> (options by rank, side of the input by rank)
 Options = Callable[[int], dict[str, Any]]
-DIMS: Options = lambda rank: {"spatial_dims": rank}  # noqa: E731
+"""From the rank to what a network is usually given."""
+
 CLASSIFIER: Options = lambda rank: {"spatial_dims": rank, "in_channels": 1, "out_channels": 2}  # noqa: E731
 PLANES: Options = lambda rank: {"spatial_dims": rank, "n_input_channels": 1, "num_classes": 2}  # noqa: E731
 STEPS = (16, 32, 64, 128)
@@ -43,10 +43,6 @@ def _efficientnet(size: int) -> dict[str, Any]:
 
 def _autoencoder(rank: int) -> dict[str, Any]:
     return {**CLASSIFIER(rank), "channels": (16, 32, 64), "strides": (2, 2, 2)}
-
-
-def _transformer(rank: int) -> dict[str, Any]:
-    return {"in_channels": 1, "out_channels": 2, "spatial_dims": rank}
 
 
 NETWORKS: dict[str, tuple[str, Options]] = {
@@ -83,9 +79,9 @@ NETWORKS: dict[str, tuple[str, Options]] = {
         "FlexibleUNet",
         lambda rank: {**CLASSIFIER(rank), "backbone": "efficientnet-b0", "pretrained": False},
     ),
-    "SwinUNETR": ("SwinUNETR", lambda rank: {**_transformer(rank), "feature_size": 12}),
-    "UNETR": ("UNETR", lambda rank: {**_transformer(rank), "img_size": 64}),
-    "MedNeXt": ("MedNeXt", lambda rank: {"spatial_dims": rank, "in_channels": 1, "out_channels": 2}),
+    "SwinUNETR": ("SwinUNETR", lambda rank: {**CLASSIFIER(rank), "feature_size": 12}),
+    "UNETR": ("UNETR", lambda rank: {**CLASSIFIER(rank), "img_size": 64}),
+    "MedNeXt": ("MedNeXt", CLASSIFIER),
     "PatchDiscriminator": (
         "PatchDiscriminator",
         lambda rank: {**CLASSIFIER(rank), "channels": 16, "num_layers_d": 3},
@@ -119,9 +115,7 @@ NETWORKS: dict[str, tuple[str, Options]] = {
 }
 # Networks that exist in one rank only.
 ONLY = {"DAF3D": (3,)}
-LARGER = {"AHNet": 128, "DAF3D": 64, "HighResNet": 32, "MedNeXt": 64}
-
-
+SIDES = {"AHNet": 128, "HighResNet": 32}  # of the input, where it is not the usual 64
 TAKES_STEPS = ("DiffusionModelUNet",)
 
 
@@ -154,7 +148,7 @@ def _build(name: str, options: Mapping[str, Any]) -> nn.Module:
 
 def _input_size(name: str, model: nn.Module) -> tuple[int, ...]:
     base, rank = name[:-3], int(name[-2])
-    return (1, *[LARGER.get(base, 64)] * rank)
+    return (1, *[SIDES.get(base, 64)] * rank)
 
 
-SOURCES.add("monai", Source(_names, _build, _input_size, ("monai",)))
+SOURCES.add("monai", Source(_names, _build, _input_size))

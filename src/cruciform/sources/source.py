@@ -19,13 +19,11 @@ class Source:
         names: Returns all names.
         build: Builds a network, without trained weights, from its name and options.
         input_size: Returns channels and spatial size of its input, from its name and itself.
-        versions: The packages whose versions matter.
     """
 
     names: Callable[[], list[str]]
     build: Callable[[str, Mapping[str, Any]], nn.Module]
     input_size: Callable[[str, nn.Module], tuple[int, ...]]
-    versions: tuple[str, ...]
 
 
 SOURCES: Registry[Source] = Registry("source of networks")

@@ -26,4 +26,4 @@ def _input_size(name: str, model: nn.Module) -> tuple[int, ...]:
     return tuple(model.pretrained_cfg["input_size"])  # type: ignore[index]
 
 
-SOURCES.add("timm", Source(_names, _build, _input_size, ("timm",)))
+SOURCES.add("timm", Source(_names, _build, _input_size))

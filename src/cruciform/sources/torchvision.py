@@ -84,4 +84,4 @@ class DetectorParts(nn.Module):
         return outputs
 
 
-SOURCES.add("torchvision", Source(_names, _build, _input_size, ("torchvision",)))
+SOURCES.add("torchvision", Source(_names, _build, _input_size))

@@ -20,4 +20,4 @@ def _input_size(name: str, model: nn.Module) -> tuple[int, ...]:
     return model.config.input_shape
 
 
-SOURCES.add("zoo", Source(list_models, _build, _input_size, ("cruciform",)))
+SOURCES.add("zoo", Source(list_models, _build, _input_size))

@@ -29,7 +29,7 @@ from cruciform.conversion.api import build_layer, finish_layer
 from cruciform.conversion.eligible import class_name, why_skip
 from cruciform.conversion.report import ConversionReport
 from cruciform.conversion.surgery import find_modules, replace_modules_
-from cruciform.errors import StoreError
+from cruciform.errors import StoreError, first_line
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, spec_of
 from cruciform.plan import LayerPlan
 from cruciform.sources.build import build_network
@@ -111,7 +111,7 @@ def load(directory: Path | str, model: nn.Module | None = None) -> nn.Module:
     try:
         load_model(model, str(directory / WEIGHTS))
     except (RuntimeError, SafetensorError) as error:
-        raise StoreError(f"the weights in {directory} do not fit the network: {_first_line(error)}") from error
+        raise StoreError(f"the weights in {directory} do not fit the network: {first_line(error)}") from error
     return model
 
 
@@ -169,7 +169,3 @@ def _sync(*paths: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
