@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # torch first and by itself, held fast in every later install: left to a resolver, it comes with gigabytes of CUDA.
 TORCH ?= 2.13.0
 
-.PHONY: help setup check test test-slow bench coverage docs format build
+.PHONY: help setup check test test-slow bench bench-loop coverage docs format build
 
 help:  ## say what the verbs do
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /: /'
@@ -16,7 +16,7 @@ $(VENV)/.ready: pyproject.toml Makefile
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet "torch==$(TORCH)"
 	$(BIN)/python -c "import torch; print(f'torch=={torch.__version__}')" > $(VENV)/constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[dev,zoo,volumes]'
+	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[dev,zoo,volumes,train,ray]'
 	touch $@
 
 check: setup  ## lint, format, types
@@ -37,7 +37,10 @@ coverage: setup  ## convert every network of timm, torchvision and MONAI: most o
 bench: setup  ## measure, and record into results/
 	$(BIN)/python benchmarks/plan_arithmetic.py
 	$(BIN)/python benchmarks/initialisation.py
+	$(BIN)/python benchmarks/loop.py
 
+bench-loop: setup  ## what the training loop costs over a bare one; prints the ratio, records results/loop.json
+	$(BIN)/python benchmarks/loop.py
 
 docs: setup  ## check that the texts' commands, links and numbers hold
 	$(BIN)/pytest -q tests/house/test_texts.py

@@ -10,10 +10,18 @@
     ├── OptionError           an option that a network does not take            (ValueError)
     ├── ConversionError       a network or layer that can't be converted        (ValueError)
     ├── StoreError            a model directory that can't be written or read   (ValueError)
+    ├── DamagedError          a directory that is not what was written          (ValueError)
+    ├── RecipeError           a recipe with a wrong key or value           3    (ValueError)
+    ├── DataError             data that is missing, or not what it claims  4    (ValueError)
+    ├── CheckpointError       a checkpoint that can't be written or read   5
+    ├── NonFiniteError        a loss or weight that is no number any more  6    (ArithmeticError)
+    ├── RunError              a run that can't be started or gone on with  7
     ├── UnknownNameError      a name that no registry knows                     (LookupError)
     ├── CountError            two counts of one network that disagree
     ├── DiagnosisError        a network in which no gradient can be measured
     └── MissingExtraError     an optional package that is not installed         (ImportError)
+
+The number is the exit code of the command line; 2 where there is none.
 """
 
 
@@ -23,7 +31,13 @@ def first_line(error: BaseException) -> str:
 
 
 class CruciformError(Exception):
-    """Base of all errors that this library raises on purpose."""
+    """Base of all errors that this library raises on purpose.
+
+    Attributes:
+        exit_code: What the command line ends with.
+    """
+
+    exit_code = 2
 
 
 class SpecError(CruciformError, ValueError):
@@ -52,6 +66,40 @@ class ConversionError(CruciformError, ValueError):
 
 class StoreError(CruciformError, ValueError):
     """A model directory can't be written, or is not what was saved."""
+
+
+class DamagedError(CruciformError, ValueError):
+    """A directory is not what was written into it."""
+
+
+class RecipeError(CruciformError, ValueError):
+    """A recipe has a key that no recipe has, or a value that it can't take."""
+
+    exit_code = 3
+
+
+class DataError(CruciformError, ValueError):
+    """Data is missing, or is not what it claims to be."""
+
+    exit_code = 4
+
+
+class CheckpointError(CruciformError):
+    """A checkpoint can't be written, or none can be read."""
+
+    exit_code = 5
+
+
+class NonFiniteError(CruciformError, ArithmeticError):
+    """A loss, a gradient or a weight is not a finite number any more."""
+
+    exit_code = 6
+
+
+class RunError(CruciformError):
+    """A run can't be started, or not be gone on with, as asked."""
+
+    exit_code = 7
 
 
 class UnknownNameError(CruciformError, LookupError):

@@ -21,6 +21,10 @@ FLAGS = {
         "--json",
     },
     "coverage": {"--library", "--scheme", "--sample", "--journal", "--result", "--table", "--json"},
+    "evaluate": {"--recipe", "--set", "--device", "--plot", "--json"},
+    "recipes": {"--json"},
+    "runs": {"--json"},
+    "train": {"--set", "--run", "--resume", "--backend", "--workers", "--device", "--json"},
     "doctor": {"--init", "--input", "--images", "--batch", "--seed", "--plot", "--json"},
     "paper tables": {"--check", "--json"},
 }

@@ -11,15 +11,15 @@ PACKAGE = Path(cruciform.__file__).parent
 # zoo and the converter, which must not know each other, each check the other.
 FLOORS: list[set[str]] = [
     {"errors"},
-    {"registry", "spec"},
-    {"plan"},
+    {"registry", "spec", "files"},
+    {"plan", "data"},
     {"schemes"},
     {"nn"},
     {"measure"},
     {"conversion", "models"},
     {"sources", "plot"},
     {"store", "paper"},
-    {"coverage"},
+    {"coverage", "train"},
     {"cli"},
 ]
 MAY_IMPORT: dict[str, set[str]] = {
@@ -30,9 +30,13 @@ FENCES: dict[str, set[str]] = {
     "matplotlib": {"plot"},
     "typer": {"cli"},
     "rich": {"cli"},
-    "torch": {"nn", "measure", "conversion", "models", "sources", "store", "paper", "coverage", "cli"},
-    "numpy": {"cli"},
-    "safetensors": {"store"},
+    "torch": {"nn", "measure", "conversion", "models", "sources", "store", "paper", "coverage", "data", "train", "cli"},
+    "numpy": {"cli", "data", "train"},
+    "safetensors": {"store", "train"},
+    "pydantic": {"train"},
+    "grain": {"data"},
+    "PIL": {"data"},
+    "ray": {"train"},
     "timm": {"sources"},
     "monai": {"sources"},
     "torchvision": {"sources", "coverage"},  # coverage's child declares its missing operators

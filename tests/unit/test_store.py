@@ -133,7 +133,7 @@ def test_a_failed_save_leaves_the_old_one_and_no_rubbish(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("cruciform.store.directory._sync", full)
+    monkeypatch.setattr("cruciform.files.sync", full)
     with pytest.raises(OSError, match="No space left"):
         save(model, directory, convert(model, "lr").report)
     assert {path.name: path.read_bytes() for path in directory.iterdir()} == before

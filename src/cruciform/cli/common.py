@@ -31,9 +31,10 @@ SizeOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 
 
-def console() -> Console:
+def console(*, error: bool = False) -> Console:
     """Returns a console that does not fold wide tables when nobody looks at it."""
-    return Console(width=None if sys.stdout.isatty() else 160, soft_wrap=True)
+    looked_at = (sys.stderr if error else sys.stdout).isatty()
+    return Console(width=None if looked_at else 160, soft_wrap=True, stderr=error)
 
 
 def find_model(name: str, size: str | None, *, init: str | None = None) -> "tuple[nn.Module, tuple[int, ...]]":

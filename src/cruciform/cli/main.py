@@ -1,7 +1,8 @@
 """The program ``cruciform``: gathers the commands and turns our own errors into one sentence.
 
 Exit codes: 0 done, 1 the answer is no (a check failed, a network is judged untrainable), 2 the command can't be
-carried out as given.
+carried out as given, 3 and above what the error's class says (``cruciform.errors``), 130 and 143 interrupted by SIGINT
+or SIGTERM with the state saved.
 """
 
 import sys
@@ -10,8 +11,9 @@ from typing import Annotated
 import typer
 
 from cruciform import __version__
-from cruciform.cli import convert, coverage, doctor, models, paper, profile
-from cruciform.errors import CruciformError
+from cruciform.cli import convert, coverage, doctor, evaluate, models, paper, profile, recipes, runs, train
+from cruciform.errors import CheckpointError, CruciformError
+from cruciform.files import DISK_FULL
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,6 +28,10 @@ app.command("profile")(profile.profile)
 app.command("doctor")(doctor.doctor)
 app.command("convert")(convert.convert)
 app.command("coverage")(coverage.coverage)
+app.command("recipes")(recipes.recipes)
+app.command("train")(train.train)
+app.command("runs")(runs.runs)
+app.command("evaluate")(evaluate.evaluate)
 app.add_typer(paper.app, name="paper")
 
 
@@ -50,4 +56,9 @@ def run() -> None:
         app()
     except CruciformError as error:
         typer.echo(f"error: {error}", err=True)
-        sys.exit(2)
+        sys.exit(error.exit_code)
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        typer.echo(f"error: the disk is full: {error}", err=True)
+        sys.exit(CheckpointError.exit_code)

@@ -10,6 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from cruciform.files import write_text
+
 PACKAGES = ("cruciform", "torch", "numpy")
 
 
@@ -31,22 +33,20 @@ def record_result(
         "command": command,
         "n": n,
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
-        "versions": {"python": platform.python_version(), **_versions((*PACKAGES, *packages))},
+        "versions": {"python": platform.python_version(), **versions(packages)},
         "hardware": hardware(),
         "details": details,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", "utf-8")
-    part.replace(path)
+    write_text(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
 
 
 def circumstances(packages: Sequence[str] = ()) -> str:
     """Returns date, versions and hardware in a sentence."""
-    versions = ", ".join(f"{name} {number}" for name, number in _versions((*PACKAGES, *packages)).items())
+    numbers = ", ".join(f"{name} {number}" for name, number in versions(packages).items())
     machine = hardware()
     day = dt.datetime.now(dt.UTC).date().isoformat()
-    return f"{day}; Python {platform.python_version()}, {versions}; {machine['processor']}, {machine['cores']} cores."
+    return f"{day}; Python {platform.python_version()}, {numbers}; {machine['processor']}, {machine['cores']} cores."
 
 
 def hardware() -> dict[str, Any]:
@@ -63,9 +63,10 @@ def _processor() -> str:
     return platform.processor() or "unknown"
 
 
-def _versions(packages: Sequence[str]) -> dict[str, str]:
+def versions(packages: Sequence[str] = ()) -> dict[str, str]:
+    """Returns the versions of this library, of what it stands on, and of some packages more."""
     found = {}
-    for package in packages:
+    for package in (*PACKAGES, *packages):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

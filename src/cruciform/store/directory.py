@@ -10,11 +10,7 @@ Reading rebuilds the base network by its source's own list of names (or takes th
 layers of the plans in their places and loads the weights. Nothing in a directory can name code to run.
 """
 
-import hashlib
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +26,7 @@ from cruciform.conversion.eligible import class_name, why_skip
 from cruciform.conversion.report import ConversionReport
 from cruciform.conversion.surgery import find_modules, replace_modules_
 from cruciform.errors import StoreError, first_line
+from cruciform.files import new_directory, sha256, write_json
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, spec_of
 from cruciform.plan import LayerPlan
 from cruciform.sources.build import build_network
@@ -64,29 +61,19 @@ def save(model: nn.Module, directory: Path | str, report: ConversionReport, *, b
     """
     directory = Path(directory)
     _refuse_to_overwrite(directory)
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
-    try:
+    base = base or Base()
+    with new_directory(directory) as part:
         save_model(model, str(part / WEIGHTS))
-        base = base or Base()
         card = {
             "format": FORMAT,
             "base": {"reference": base.reference, "options": dict(base.options)},
             "input_size": list(report.input_size) if report.input_size else None,
             "layers": {row.names[0]: row.plan.to_dict() for row in report.layers if row.plan},
-            "weights": {"sha256": _sha256(part / WEIGHTS)},
+            "weights": {"sha256": sha256(part / WEIGHTS)},
             "versions": {"torch": torch.__version__},
         }
-        for name, data in ((CARD, card), (REPORT, report.to_dict())):
-            (part / name).write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", "utf-8")
-        _sync(part / WEIGHTS, part / CARD, part / REPORT, part)
-        if directory.exists():
-            shutil.rmtree(directory)
-        part.chmod(0o755)
-        part.replace(directory)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
+        write_json(part / CARD, card)
+        write_json(part / REPORT, report.to_dict())
     return directory
 
 
@@ -147,7 +134,7 @@ def _read_card(directory: Path) -> dict[str, Any]:
     weights = directory / WEIGHTS
     if not weights.is_file():
         raise StoreError(f"{weights} is missing")
-    if _sha256(weights) != card["weights"]["sha256"]:
+    if sha256(weights) != card["weights"]["sha256"]:
         raise StoreError(f"{weights} is not what was saved: its checksum differs from the one in {CARD}")
     return dict(card)
 
@@ -155,17 +142,3 @@ def _read_card(directory: Path) -> dict[str, Any]:
 def _refuse_to_overwrite(directory: Path) -> None:
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())) and not (directory / CARD).exists():
         raise StoreError(f"{directory} exists and is not a model directory; choose another name")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(*paths: Path) -> None:
-    for path in paths:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

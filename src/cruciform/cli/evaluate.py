@@ -1,0 +1,78 @@
+"""``cruciform evaluate``: how good a trained network is, and what it takes for what."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cruciform.cli.common import JsonOption, console, print_json, print_table
+
+MOST_LISTED = 100  # classes
+
+
+def evaluate(
+    directory: Annotated[Path, typer.Argument(metavar="RUN_OR_DIR", help="A run, or a model directory.")],
+    recipe: Annotated[
+        str | None, typer.Option(help="For a model directory: the recipe whose data it is judged on.")
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change the recipe, as --set evaluation.batch=64."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")] = "auto",
+    plot: Annotated[Path | None, typer.Option(help="Draw which classes are taken for which into this file.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Judge the newest checkpoint of a run, or a model directory, on every sample once.
+
+    Example: cruciform evaluate runs/nin_c3_lr_cifar10 --plot confusion.png
+    """
+    from rich.progress import Progress
+
+    from cruciform.train.judge import judge
+
+    with Progress(transient=True, console=console(error=True)) as bar:
+        task = bar.add_task("evaluating", total=None)
+        judgement = judge(
+            directory,
+            recipe=recipe,
+            changes=tuple(changes or ()),
+            device=device,
+            advance=lambda done, of: bar.update(task, completed=done, total=of),
+        )
+    found, classes = judgement.evaluation, judgement.classes
+    if plot:
+        from cruciform.plot.confusion import draw_confusion
+
+        draw_confusion(found.confusion, classes, plot, title=f"{directory.name}: {found.top1:.2%} right")
+    if as_json:
+        data = {
+            "directory": str(directory),
+            "step": judgement.step,
+            **found.summary(),
+            "per_class": dict(zip(classes, found.per_class(), strict=True)),
+            "confusion": found.confusion,
+        }
+        print_json(data)
+        return
+    if len(classes) <= MOST_LISTED:
+        print_table(
+            f"{directory}",
+            ("class", "samples", "right", "most often taken for"),
+            [
+                (name, str(sum(row)), f"{share:.2%}", _mistake(index, row, classes))
+                for index, (name, row, share) in enumerate(
+                    zip(classes, found.confusion, found.per_class(), strict=True)
+                )
+            ],
+        )
+    after = f" after step {judgement.step:,}" if judgement.step is not None else ""
+    console().print(
+        f"top 1 {found.top1:.2%}, top 5 {found.top5:.2%}, loss {found.loss:.4f} on {found.samples:,} samples{after}"
+    )
+
+
+def _mistake(index: int, row: tuple[int, ...], classes: tuple[str, ...]) -> str:
+    others = [(count, name) for other, (count, name) in enumerate(zip(row, classes, strict=True)) if other != index]
+    count, name = max(others, default=(0, ""))
+    return f"{name} ({count / sum(row):.1%})" if count else ""

@@ -1,0 +1,76 @@
+"""``cruciform train``: a recipe, run to its end or to the next signal."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cruciform.cli.common import JsonOption, console, print_json
+
+RUNS = Path("runs")
+
+
+def train(
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE",
+            help="A name of 'cruciform recipes', a .toml file, or the directory of a run to go on with.",
+        ),
+    ],
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change the recipe, as --set epochs=2; may be repeated."),
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", "-o", metavar="DIR", help="Keep the run here; left out: runs/RECIPE.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoint, where there is one.")
+    ] = False,
+    backend: Annotated[
+        str, typer.Option(help="local: this process; ddp: several, under torchrun; ray: on a Ray cluster.")
+    ] = "local",
+    workers: Annotated[int, typer.Option(min=1, help="Processes, for ddp and ray.")] = 1,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")] = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Train a network from scratch. Kill it at any moment: --resume goes on as if nothing had happened.
+
+    Data is looked for in the folder that the environment variable CRUCIFORM_DATA names.
+
+    Example: cruciform train nin_c3_lr_cifar10 --set epochs=2 --set precision=bf16
+
+    Go on with it: cruciform train runs/nin_c3_lr_cifar10 --resume
+
+    Another network, converted: cruciform train modern_cifar10 --set model.name=timm:resnet18 --set model.scheme=lr
+
+    Two processes: cruciform train nin_cifar10 --backend ddp --workers 2
+
+    Ends with 0 when done, 130 or 143 when interrupted (its state is saved), 3 wrong recipe, 4 wrong data,
+    5 checkpoint not written or read, 6 a loss that is not finite, 7 a run that can't be started or gone on with.
+    """
+    from cruciform.cli.progress import make_observer
+    from cruciform.train.backends.backend import Job
+    from cruciform.train.cookbook import load_recipe
+    from cruciform.train.loop import Interrupted
+    from cruciform.train.run import Run
+    from cruciform.train.start import start
+
+    made = load_recipe(recipe, changes or ())
+    given = Run(Path(recipe))
+    directory = run or (given.directory if given.exists else RUNS / Path(recipe).stem)
+    job = Job(made, Run(directory), resume=resume, workers=workers, device=device, observe=make_observer)
+    try:
+        speaks = start(job, backend)
+    except Interrupted as stop:
+        typer.echo(f"{stop}. Go on with: cruciform train {directory} --resume", err=True)
+        raise typer.Exit(128 + stop.signal) from stop
+    if not speaks:
+        return
+    status = job.run.status()
+    if as_json:
+        print_json(status)
+    else:
+        top1 = f", {status['top1']:.2%} right" if status["top1"] is not None else ""
+        console().print(f"done: {status['epochs']} epochs{top1}. Judge it with: cruciform evaluate {directory}")

@@ -1,0 +1,79 @@
+"""A folder of images: ``PATH/train/CLASS/*.jpg`` and ``PATH/val/CLASS/*.jpg`` (or ``test``), decoded when asked for."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+from PIL import Image as Pillow
+
+from cruciform.data.source import DATASETS, Image, Opening, Sample, need_path
+from cruciform.errors import DataError
+
+NAMES = {"train": ("train",), "test": ("val", "test", "validation")}
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})
+FORMATS = ("JPEG", "PNG", "WEBP")
+MOST_BYTES = 64 * 2**20
+MOST_PIXELS = 64 * 10**6
+
+
+class FolderSource:
+    """The images below one folder; the names of its folders, sorted, are the classes."""
+
+    def __init__(self, folder: Path, *, short_side: int | None) -> None:
+        self.classes = tuple(sorted(path.name for path in folder.iterdir() if path.is_dir()))
+        self._short_side = short_side
+        self._files = [
+            (path, label)
+            for label, name in enumerate(self.classes)
+            for path in sorted((folder / name).iterdir())
+            if path.suffix.lower() in SUFFIXES
+        ]
+        if not self._files:
+            raise DataError(f"{folder} holds no images; expected {folder}/CLASS/*.jpg (or .png, .webp)")
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, index: int) -> Sample:
+        path, label = self._files[index]
+        if path.stat().st_size > MOST_BYTES:
+            raise DataError(f"{path} has {path.stat().st_size:,} bytes; at most {MOST_BYTES:,} are read")
+        try:
+            return Sample(decode(path.read_bytes(), self._short_side), label)
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from error.__cause__
+
+
+@DATASETS.register("folder")
+def open_folder(opening: Opening) -> FolderSource:
+    """Lists the images of one split."""
+    root = need_path(opening.path, "the folder with the images", folder=True)
+    for name in NAMES[opening.split]:
+        if (root / name).is_dir():
+            return FolderSource(root / name, short_side=opening.short_side)
+    raise DataError(f"{root} has no folder {' or '.join(NAMES[opening.split])}")
+
+
+def decode(data: bytes, short_side: int | None = None) -> Image:
+    """Decodes an image to (height, width, 3) bytes.
+
+    Args:
+        data: A JPEG, PNG or WebP file.
+        short_side: Length that the shorter side is brought to. A JPEG is decoded at the smallest scale above it, which
+            saves most of the work.
+    """
+    try:
+        with Pillow.open(io.BytesIO(data), formats=FORMATS) as image:
+            width, height = image.size
+            if width * height > MOST_PIXELS:
+                raise DataError(f"has {width}×{height} pixels; at most {MOST_PIXELS:,} are decoded")
+            if short_side is None:
+                return np.asarray(image.convert("RGB"))
+            scale = short_side / min(width, height)
+            size = max(short_side, round(width * scale)), max(short_side, round(height * scale))
+            image.draft("RGB", size)
+            return np.asarray(image.convert("RGB").resize(size, Pillow.Resampling.BILINEAR))
+    except DataError:
+        raise
+    except Exception as error:  # Pillow's decoders raise whatever they stumble over: OSError, ValueError, SyntaxError…
+        raise DataError(f"can't be decoded: {error}") from error

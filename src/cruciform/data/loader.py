@@ -1,0 +1,97 @@
+"""Batches of a source, in order, each rank its own slice, read ahead in threads."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cruciform.data.foreign import ForeignTransform
+from cruciform.data.grain import read_ahead
+from cruciform.data.order import Order, share_of
+from cruciform.data.randomness import KeyedGenerator
+from cruciform.data.source import Image, Source
+from cruciform.data.transforms import Transform
+from cruciform.errors import DataError
+
+
+class Batch(NamedTuple):
+    """One rank's slice of a step's batch.
+
+    Attributes:
+        images: (samples, channels, …), channels last in memory.
+        labels: Their classes.
+        numbers: Their numbers in the source.
+        counted: How many count: all, or none where there were fewer samples than ranks and this is only a stand-in.
+        total: How many all ranks have together.
+    """
+
+    images: Tensor
+    labels: Tensor
+    numbers: tuple[int, ...]
+    counted: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Reads batches.
+
+    Attributes:
+        source: Where from.
+        order: Which samples come when.
+        transforms: What is done to each, one after the other.
+        seed: Of the random numbers that they draw.
+        rank: Whose slice of each batch is read.
+        world: How many slices there are.
+        threads: How many threads read ahead.
+    """
+
+    source: Source
+    order: Order
+    transforms: Sequence[Transform] = ()
+    seed: int = 0
+    rank: int = 0
+    world: int = 1
+    threads: int = 2
+
+    def read(self, step: int) -> Batch:
+        """Reads the slice for one step; the same step gives the same batch, always."""
+        positions = self.order.positions(step)
+        mine = share_of(positions, self.rank, self.world)
+        # Every rank must take part in every step; one that has nothing to add computes something and counts nothing.
+        numbers = self.order.numbers(step, mine or positions[:1])
+        random = KeyedGenerator(self.seed)
+        epoch = self.order.epoch_of(step)
+        samples = [self.source[number] for number in numbers]
+        images = []
+        for number, sample in zip(numbers, samples, strict=True):
+            image, draws = sample.image, random.at(epoch, number)
+            for transform in self.transforms:
+                image = transform(image, draws)
+            images.append(image)
+        return Batch(
+            _stack(images),
+            torch.tensor([sample.label for sample in samples]),
+            tuple(numbers),
+            counted=len(mine),
+            total=len(positions),
+        )
+
+    @contextmanager
+    def batches(self, steps: range) -> Iterator[Iterator[Batch]]:
+        """Gives the batches of consecutive steps; threads end with the block."""
+        foreign = any(isinstance(transform, ForeignTransform) for transform in self.transforms)
+        threads = 0 if foreign else self.threads
+        with read_ahead(self.read, steps, threads=threads, buffered=2 * threads) as batches:
+            yield batches
+
+
+def _stack(images: Sequence[Image]) -> Tensor:
+    if len({image.shape for image in images}) > 1:
+        sizes = ", ".join(sorted({"×".join(map(str, image.shape)) for image in images}))
+        raise DataError(f"the images of a batch have different sizes ({sizes}); end the transforms with a crop")
+    return torch.from_numpy(np.stack(images)).movedim(-1, 1)

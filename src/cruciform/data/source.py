@@ -1,0 +1,115 @@
+"""A source: samples of one split of a data set, found by number, always the same ones in the same order."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cruciform.errors import DataError
+from cruciform.registry import Registry
+
+Image = NDArray[Any]
+"""Channels last, as images lie in files: (height, width, channels), or (depth, height, width, channels)."""
+
+Split = Literal["train", "test"]
+
+
+class Sample(NamedTuple):
+    """An image and the number of its class."""
+
+    image: Image
+    label: int
+
+
+class Source(Protocol):
+    """Samples by number."""
+
+    @property
+    def classes(self) -> Sequence[str]:
+        """The names of the classes; labels are positions in it."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Sample: ...
+
+
+@dataclass(frozen=True)
+class ArraySource:
+    """Samples that lie in memory, or in a file mapped into it.
+
+    Attributes:
+        images: All images, (samples, …, channels).
+        labels: Their classes.
+        classes: The names of the classes.
+    """
+
+    images: Image
+    labels: NDArray[np.int64]
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.images) != len(self.labels):
+            raise DataError(f"there are {len(self.images)} images, but {len(self.labels)} labels")
+        wrong = (self.labels < 0) | (self.labels >= len(self.classes))
+        if wrong.any():
+            index = int(np.argmax(wrong))
+            raise DataError(
+                f"sample {index} has the label {self.labels[index]}, but there are {len(self.classes)} classes"
+            )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> Sample:
+        return Sample(self.images[index], int(self.labels[index]))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some consecutive samples of a source."""
+
+    whole: Source
+    numbers: range
+
+    @property
+    def classes(self) -> Sequence[str]:
+        """The names of the classes."""
+        return self.whole.classes
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: int) -> Sample:
+        return self.whole[self.numbers[index]]
+
+
+class Opening(NamedTuple):
+    """What a data set is opened with.
+
+    Attributes:
+        path: Where it lies.
+        split: Which samples.
+        short_side: Length that the shorter side of images is brought to, where they have any size; None: as they are.
+    """
+
+    path: Path
+    split: Split
+    short_side: int | None = None
+
+
+DATASETS: Registry[Callable[[Opening], Source]] = Registry("kind of data set")
+"""Kinds of data sets by name. A kind registers itself; ``cruciform.data.open`` knows the files."""
+
+
+def need_path(path: Path, what: str, *, folder: bool) -> Path:
+    """Returns the path where it exists, or raises with what to type."""
+    if path.is_dir() if folder else path.is_file():
+        return path
+    raise DataError(
+        f"{what} is not there: {path.absolute()}. Set CRUCIFORM_DATA to the folder that holds it, or name it with "
+        "--set data.path=PATH"
+    )

@@ -1,0 +1,134 @@
+"""Directories that are whole or absent, whatever happens while they are written.
+
+The order of things: files are written under a hidden name beside the final one and synced; the manifest, with the
+checksum of each, is written last and synced; the directory is synced, renamed, and its parent synced. Whoever finds the
+final name finds everything; whoever finds a manifest can tell whether anything has changed since.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cruciform.errors import DamagedError
+
+MANIFEST = "manifest.json"
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Error numbers that mean: no room."""
+
+_PART = ".part-"
+
+
+def sha256(path: Path) -> str:
+    """Returns the checksum of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Waits until a file, or the list of names in a directory, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a small file in place of another: the old text or the new one, nothing between."""
+    part = path.with_name(f"{_PART}{path.name}")
+    part.write_text(text, "utf-8")
+    sync(part)
+    part.replace(path)
+    sync(path.parent)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Writes plain data for machines that people can read."""
+    path.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+@contextmanager
+def new_directory(directory: Path, *, manifest: Mapping[str, Any] | None = None) -> Iterator[Path]:
+    """Gives a directory to fill, which gets its name when the block ends well and vanishes when it does not.
+
+    Args:
+        directory: The final name. What bears it already is replaced; the caller has asked whether it may be.
+        manifest: Where given, a manifest is written last: the checksums of all files, and this beside them.
+    """
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f"{_PART}{directory.name}-", dir=directory.parent))
+    try:
+        yield part
+        files = sorted(path for path in part.rglob("*") if path.is_file())
+        for path in files:
+            sync(path)
+        if manifest is not None:
+            sums = {path.relative_to(part).as_posix(): sha256(path) for path in files}
+            whole = {**manifest, "files": sums}
+            write_json(part / MANIFEST, {**whole, "checksum": _checksum(whole)})
+            sync(part / MANIFEST)
+        part.chmod(0o755)
+        sync(part)
+        _rename(part, directory)
+        sync(directory.parent)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+
+
+def _rename(part: Path, directory: Path) -> None:
+    if not directory.exists():
+        part.replace(directory)
+        return
+    # A full directory can't be replaced in one step. The old one steps aside first, and is swept up by the next start
+    # should we be killed here.
+    aside = Path(tempfile.mkdtemp(prefix=f"{_PART}{directory.name}-", dir=directory.parent))
+    directory.replace(aside)
+    try:
+        part.replace(directory)
+    except BaseException:
+        aside.replace(directory)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """Returns the manifest of a directory, or raises where anything in it is not what was written."""
+    path = directory / MANIFEST
+    try:
+        manifest = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedError(f"{directory} has no readable {MANIFEST}: {error}") from error
+    if not isinstance(manifest, dict) or manifest.pop("checksum", None) != _checksum(manifest):
+        raise DamagedError(f"{path} is not what was written: its own checksum differs")
+    files = manifest["files"]
+    found = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file()} - {MANIFEST}
+    if found != set(files):
+        odd = ", ".join(sorted(found ^ set(files)))
+        raise DamagedError(f"{directory} does not hold the files that its {MANIFEST} lists; missing or foreign: {odd}")
+    for name, checksum in files.items():
+        if sha256(directory / name) != checksum:
+            raise DamagedError(f"{directory / name} is not what was written: its checksum differs")
+    return dict(manifest)
+
+
+def _checksum(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def sweep(parent: Path) -> list[Path]:
+    """Removes what killed processes left half written, and returns it. Call it only where nobody else writes."""
+    left = sorted(path for path in parent.glob(f"{_PART}*")) if parent.is_dir() else []
+    for path in left:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    return left

@@ -1,0 +1,45 @@
+"""A backend: how the processes of a run come to be. What they do then is the same everywhere."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cruciform import errors
+from cruciform.errors import RunError
+from cruciform.registry import Registry
+from cruciform.train.journal import read_journal
+from cruciform.train.observer import Observer
+from cruciform.train.recipe import Recipe
+from cruciform.train.run import Run
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be run, and where.
+
+    Attributes:
+        recipe: What to compute.
+        run: Where its state is kept.
+        resume: Whether to go on where it has been started before.
+        workers: How many processes.
+        device: What they compute on.
+        observe: Makes the observer that shows people what happens; called where people look.
+    """
+
+    recipe: Recipe
+    run: Run
+    resume: bool = False
+    workers: int = 1
+    device: str = "auto"
+    observe: Callable[[], Observer] = Observer
+
+
+BACKENDS: Registry[Callable[[Job], bool]] = Registry("backend")
+"""Backends by name. Each runs a job to its end, and says whether this process is the one to speak of it then."""
+
+
+def check_end(run: Run) -> None:
+    """Raises, in the process that started the others, the error that the log says they ended with."""
+    last = (read_journal(run.log) or [{}])[-1]
+    if last.get("state") != "done":
+        kind = getattr(errors, str(last.get("error")), RunError)
+        raise kind(str(last.get("reason") or "the processes of the run ended without a word in its log"))

@@ -1,0 +1,98 @@
+"""Several processes under torchrun, which starts them again, all together, when one dies.
+
+Called by torchrun, a process joins the others. Called by a person, it calls torchrun on itself, on this machine and its
+loopback only.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import FrameType
+
+import torch
+import torch.distributed as dist
+
+from cruciform.errors import CruciformError, RunError
+from cruciform.train.backends.backend import BACKENDS, Job, check_end
+from cruciform.train.datasets import open_datasets
+from cruciform.train.loop import Interrupted, train
+from cruciform.train.runtime import Alone, Together, pick_device
+
+RESTARTS = 5  # the first one after a kill often finds the old group's port still closing
+LAUNCHED = "CRUCIFORM_LAUNCHED"
+"""Environment variable: set in processes that were started by the launcher below, which speaks for them."""
+
+TIMEOUT = "CRUCIFORM_TIMEOUT"
+"""Environment variable: seconds after which a process that does not answer is given up, and all start again."""
+
+
+@BACKENDS.register("ddp")
+def run_together(job: Job) -> bool:
+    """Joins the others where torchrun has started this process, else calls torchrun."""
+    if "RANK" in os.environ:
+        return _join(job)
+    _launch(job)
+    return True
+
+
+def _join(job: Job) -> bool:
+    device = pick_device(job.device)
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    seconds = float(os.environ.get(TIMEOUT, "600"))
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(seconds=seconds))
+    launched = LAUNCHED in os.environ
+    try:
+        runtime = Together(device)
+        observers = [job.observe()] if runtime.leads else []
+        train(job.recipe, job.run, runtime, resume=job.resume, observers=observers)
+        return runtime.leads and not launched
+    except CruciformError:
+        # torchrun would start a run again that can only fail again. The log says why; the launcher reads it there.
+        if not launched:
+            raise
+        return False
+    finally:
+        dist.destroy_process_group()
+
+
+def _launch(job: Job) -> None:
+    with job.run.locked():  # nobody else may be writing; the children take the lock then
+        job.run.prepare(job.recipe, resume=job.resume)
+    open_datasets(job.recipe.data, Alone(torch.device("cpu")))  # what is missing is better said once, and here
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"),
+        *("--nproc-per-node", str(job.workers), "--max-restarts", str(RESTARTS)),
+        *("-m", "cruciform", "train", str(job.run.directory), "--resume", "--backend", "ddp", "--device", job.device),
+    ]
+    threads = max(1, (os.cpu_count() or 1) // job.workers)
+    environment = {"OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": "lo", **os.environ, LAUNCHED: "1"}
+    # The command is ours, and the directory's name goes to no shell.
+    with subprocess.Popen(command, env=environment) as agent, _passing_on_signals(agent) as received:  # noqa: S603
+        code = agent.wait()
+    if received:
+        raise Interrupted(received[0], job.run.status()["step"])
+    if code:
+        raise RunError(f"torchrun gave up after {RESTARTS} new starts, with code {code}; its messages are above")
+    check_end(job.run)
+
+
+@contextmanager
+def _passing_on_signals(agent: "subprocess.Popen[bytes]") -> Iterator[list[int]]:
+    received: list[int] = []
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        agent.send_signal(signal.SIGTERM)  # torchrun passes it to the ranks, which save and end
+
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,134 @@
+"""Several processes on a Ray cluster: Ray Train places them, starts them again, and keeps the checkpoints.
+
+Without RAY_ADDRESS a cluster of this machine alone is started: on the loopback, without a dashboard. A cluster that
+others can reach is used only with Ray's token authentication on: whoever reaches an open one can run any code on it.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cruciform.errors import CruciformError, MissingExtraError, RunError, first_line
+from cruciform.train.backends.backend import BACKENDS, Job, check_end
+from cruciform.train.datasets import open_datasets
+from cruciform.train.follow import following
+from cruciform.train.loop import Inputs, train
+from cruciform.train.observer import Observer
+from cruciform.train.recipe import Recipe
+from cruciform.train.run import Run
+from cruciform.train.runtime import Alone, Together
+from cruciform.train.table import read_table
+
+FAILURES = 5
+
+
+@BACKENDS.register("ray")
+def run_on_ray(job: Job) -> bool:
+    """Trains on Ray."""
+    ray = _import_ray()
+    from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+    from ray.train.v2.api.exceptions import TrainingFailedError
+
+    with job.run.locked():
+        job.run.prepare(job.recipe, resume=job.resume)
+    open_datasets(job.recipe.data, Alone(torch.device("cpu")))  # what is missing is better said once, and here
+    directory = job.run.directory.absolute()
+    with cluster(ray), following(job.run, job.observe()):
+        trainer = TorchTrainer(
+            _work,
+            train_loop_config={
+                "recipe": job.recipe.to_dict(),
+                "run": str(directory),
+            },
+            scaling_config=ScalingConfig(num_workers=job.workers, use_gpu=job.device == "cuda"),
+            run_config=RunConfig(
+                name="ray",
+                storage_path=str(directory),
+                failure_config=FailureConfig(max_failures=FAILURES),
+                checkpoint_config=CheckpointConfig(num_to_keep=job.recipe.checkpoint.keep),
+            ),
+        )
+        try:
+            trainer.fit()
+        except TrainingFailedError as error:
+            raise RunError(f"Ray gave up after {FAILURES} new starts: {first_line(error)}") from error
+    check_end(job.run)
+    return True
+
+
+@contextmanager
+def cluster(ray: Any) -> Iterator[None]:
+    """Joins the cluster that RAY_ADDRESS names, or starts one that only this machine can reach."""
+    if ray.is_initialized():
+        yield
+        return
+    address = os.environ.get("RAY_ADDRESS")
+    if address and not _is_loopback(address) and os.environ.get("RAY_AUTH_MODE") != "token":
+        raise RunError(
+            f"the Ray cluster at {address} can be reached by others; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN, there "
+            "and here"
+        )
+    if address:
+        ray.init(address=address, log_to_driver=False)
+    else:
+        ray.init(address="local", include_dashboard=False, log_to_driver=False)
+    try:
+        here = ray.util.get_node_ip_address()
+        if not address and not ip_address(here).is_loopback:
+            raise RunError(f"Ray was loaded before, and set to listen at {here}, not at the loopback only")
+        yield
+    finally:
+        ray.shutdown()
+
+
+class RayObserver(Observer):
+    """Hands every checkpoint to Ray."""
+
+    def saved(self, step: int, path: Path | None, figures: dict[str, Any]) -> None:
+        """Registers it; all workers must, each time, but only one has something to hand over."""
+        from ray.train import Checkpoint, report
+
+        report({"step": step, **figures}, checkpoint=Checkpoint.from_directory(path) if path else None)
+
+
+def _work(config: dict[str, Any]) -> None:
+    from ray.train import get_checkpoint
+    from ray.train.torch import get_device
+
+    recipe = read_table(Recipe, config["recipe"], "the recipe sent to Ray")
+    runtime = Together(get_device())
+    registered = get_checkpoint()
+    with registered.as_directory() if registered else nullcontext() as folder:
+        start = Path(folder) if folder else None
+        run = Run(Path(config["run"]))
+        # Ray would start again what can only fail again. The log says why; the driver reads it there.
+        with suppress(CruciformError):
+            train(recipe, run, runtime, resume=True, observers=[RayObserver()], inputs=Inputs(start=start))
+
+
+def _import_ray() -> Any:
+    if not os.environ.get("RAY_ADDRESS"):
+        # Despite its name, this is what makes Ray bind to the loopback, on every system. Read when ray is imported.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    try:
+        import ray
+        import ray.train.torch
+    except ImportError as error:
+        raise MissingExtraError(f"Ray is not installed ({error}): pip install 'cruciform[ray]'") from error
+    return ray
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.removeprefix("ray://").rpartition(":")[0].strip("[]")
+    if host in ("localhost", "auto", "local", ""):
+        return host != "" or address in ("auto", "local")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,138 @@
+"""Checkpoints: one directory a step, whole or absent; the newest whole one is found whatever became of the others.
+
+::
+
+    checkpoints/step-00000391/state.safetensors   all tensors
+                              state.json          all other values
+                              manifest.json       checksums of both, written last
+"""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from cruciform.errors import CheckpointError, DamagedError, NonFiniteError
+from cruciform.files import DISK_FULL, new_directory, read_manifest, sweep, write_json
+
+FORMAT = 1
+TENSORS, VALUES = "state.safetensors", "state.json"
+_PREFIX = "step-"
+
+
+class Checkpoint(NamedTuple):
+    """A state that was saved.
+
+    Attributes:
+        step: Steps that had been taken.
+        tensors: All tensors.
+        values: All other values.
+        path: Where it lies.
+    """
+
+    step: int
+    tensors: dict[str, Tensor]
+    values: dict[str, Any]
+    path: Path
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints of a run.
+
+    Attributes:
+        folder: Where they lie.
+        keep: How many of the newest are kept.
+    """
+
+    folder: Path
+    keep: int = 2
+
+    def save(self, step: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> Path:
+        """Writes one, and only then removes what is too old."""
+        for name, tensor in tensors.items():
+            if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+                raise NonFiniteError(f"{name} is not finite after step {step}, so it is not saved; {self._newest()}")
+        path = self.folder / f"{_PREFIX}{step:08d}"
+        try:
+            with new_directory(path, manifest={"format": FORMAT, "step": step}) as part:
+                save_file(_apart(tensors), str(part / TENSORS))
+                write_json(part / VALUES, values)
+        except (OSError, SafetensorError) as error:
+            # safetensors writes by itself, and tells the number in words only.
+            full = getattr(error, "errno", None) in DISK_FULL or "os error 28" in str(error)
+            reason = f"the disk is full ({_needed(tensors)} are needed)" if full else str(error)
+            raise CheckpointError(
+                f"the checkpoint of step {step} can't be written: {reason}; {self._newest()}"
+            ) from error
+        self._remove_old()
+        return path
+
+    def load_newest(self) -> tuple[Checkpoint | None, list[str]]:
+        """Returns the newest whole checkpoint, and what is wrong with those that are newer."""
+        problems: list[str] = []
+        for path in reversed(self._paths()):
+            try:
+                return load(path), problems
+            except CheckpointError as error:
+                problems.append(str(error))
+        return None, problems
+
+    def sweep(self) -> None:
+        """Removes what a killed process left half written."""
+        sweep(self.folder)
+
+    def _paths(self) -> list[Path]:
+        return sorted(path for path in self.folder.glob(f"{_PREFIX}*") if path.is_dir())
+
+    def _remove_old(self) -> None:
+        old = self._paths()[: -self.keep]
+        if old and not any(_is_whole(path) for path in self._paths()[-self.keep :]):
+            return
+        for path in old:
+            shutil.rmtree(path)
+
+    def _newest(self) -> str:
+        whole = next((path for path in reversed(self._paths()) if _is_whole(path)), None)
+        return f"the last whole one is {whole}" if whole else "there is none before it"
+
+
+def load(path: Path) -> Checkpoint:
+    """Reads a checkpoint, or raises where it is not what was written."""
+    try:
+        manifest = read_manifest(path)
+        if manifest.get("format") != FORMAT:
+            raise CheckpointError(f"{path} has format {manifest.get('format')!r}; this version reads {FORMAT}")
+        values = json.loads((path / VALUES).read_text("utf-8"))
+        return Checkpoint(int(manifest["step"]), load_file(str(path / TENSORS)), values, path)
+    except (DamagedError, OSError, ValueError, KeyError, SafetensorError) as error:
+        raise CheckpointError(f"{path} can't be read: {error}") from error
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        read_manifest(path)
+    except DamagedError:
+        return False
+    return True
+
+
+def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Gives tensors that share memory, as tied weights do, memory of their own: the format asks for it."""
+    seen: set[int] = set()
+    apart = {}
+    for name, tensor in tensors.items():
+        shared = tensor.data_ptr() in seen or tensor._base is not None
+        apart[name] = tensor.clone() if shared else tensor
+        seen.add(tensor.data_ptr())
+    return apart
+
+
+def _needed(tensors: dict[str, Tensor]) -> str:
+    return f"{sum(tensor.nbytes for tensor in tensors.values()) / 1e6:,.0f} MB"

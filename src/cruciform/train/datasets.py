@@ -1,0 +1,51 @@
+"""The data that a recipe names: what is trained on, and what is judged on."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from cruciform.data.open import open_dataset
+from cruciform.data.source import Opening, Part, Source, Split
+from cruciform.data.whitening import whiten
+from cruciform.errors import DataError
+from cruciform.train.recipe import DataTable
+from cruciform.train.runtime import Runtime
+
+
+class Datasets(NamedTuple):
+    """Two sources.
+
+    Attributes:
+        train: What is trained on.
+        test: What is judged on: the test set, or what the recipe holds out of the training set.
+    """
+
+    train: Source
+    test: Source
+
+
+def open_datasets(table: DataTable, runtime: Runtime) -> Datasets:
+    """Opens both; the leading process first, so that what has to be computed once is computed once."""
+    if not runtime.leads:
+        runtime.wait()
+    datasets = _open(table)
+    if runtime.leads:
+        runtime.wait()
+    return datasets
+
+
+def _open(table: DataTable) -> Datasets:
+    def source(split: Split) -> Source:
+        return open_dataset(table.kind, Opening(Path(table.path), split, table.short_side))
+
+    train = source("train")
+    kept = len(train) - table.holdout
+    if kept < 1:
+        raise DataError(f"data.holdout={table.holdout} leaves nothing of {len(train)} training samples to train on")
+    test = Part(train, range(kept, len(train))) if table.holdout else source("test")
+    train = Part(train, range(kept)) if table.holdout else train
+    if tuple(train.classes) != tuple(test.classes):
+        odd = ", ".join(sorted(set(train.classes) ^ set(test.classes))[:5])
+        raise DataError(f"training and test data have different classes; only one of them has: {odd}")
+    if table.whiten:
+        train, test = whiten(train, [test], table.whiten)
+    return Datasets(train, test)

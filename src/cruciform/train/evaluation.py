@@ -1,0 +1,105 @@
+"""Exact evaluation: every sample once, whatever the number of ranks; counts are summed, never averages averaged."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cruciform.data.loader import Loader
+from cruciform.errors import ShapeError
+from cruciform.train.learner import Learner
+
+TOP = 5
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a network gets right.
+
+    Attributes:
+        samples: How many were looked at.
+        loss: Mean cross entropy.
+        top1: Share whose class was the network's first guess.
+        top5: Share whose class was among its first five.
+        confusion: How often class i (row) was taken for class j (column).
+    """
+
+    samples: int
+    loss: float
+    top1: float
+    top5: float
+    confusion: tuple[tuple[int, ...], ...]
+
+    def per_class(self) -> list[float]:
+        """Returns the share of each class that was recognised."""
+        return [row[index] / max(1, sum(row)) for index, row in enumerate(self.confusion)]
+
+    def summary(self) -> dict[str, Any]:
+        """Returns the figures for a log."""
+        return {"samples": self.samples, "loss": self.loss, "top1": self.top1, "top5": self.top5}
+
+
+class EvaluationStopped(Exception):  # noqa: N818  (not an error)
+    """A signal came while a network was judged."""
+
+
+def evaluate(
+    learner: Learner,
+    loader: Loader,
+    *,
+    advance: Callable[[int, int], None] = lambda done, of: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Evaluation:
+    """Judges a network on all samples of a loader.
+
+    Args:
+        learner: The network.
+        loader: One epoch of it, this rank's share.
+        advance: Told how many batches of how many are done.
+        stop: Asked after each batch; true ends the evaluation with ``EvaluationStopped``, on all ranks.
+    """
+    classes = len(loader.source.classes)
+    confusion = torch.zeros(classes, classes, dtype=torch.int64)
+    sums = torch.zeros(2, dtype=torch.float64)  # loss, top 5
+    steps = loader.order.steps_per_epoch
+    stopped = False
+    with loader.batches(range(steps)) as batches:
+        for number, batch in enumerate(batches, start=1):
+            logits = learner.logits(batch)[: batch.counted].cpu()
+            _count_(confusion, sums, logits, batch.labels[: batch.counted])
+            advance(number, steps)
+            if stop():
+                stopped = True
+                break
+    runtime = learner.runtime
+    if any(runtime.most(int(stopped))):
+        raise EvaluationStopped
+    confusion = runtime.sum(confusion.to(runtime.device)).cpu()
+    loss, top5 = runtime.sum(sums.to(runtime.device)).tolist()
+    samples = int(confusion.sum())
+    return Evaluation(
+        samples=samples,
+        loss=loss / samples,
+        top1=int(confusion.diagonal().sum()) / samples,
+        top5=top5 / samples,
+        confusion=tuple(tuple(row) for row in confusion.tolist()),
+    )
+
+
+def _count_(confusion: Tensor, sums: Tensor, logits: Tensor, labels: Tensor) -> None:
+    classes = len(confusion)
+    if logits.shape[1] != classes:
+        raise ShapeError(
+            f"the network tells {logits.shape[1]} classes apart, the data has {classes}; give it "
+            f"--set model.options.num_classes={classes}"
+        )
+    if not len(labels):
+        return
+    pairs = labels * classes + logits.argmax(1)
+    confusion += torch.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
+    best = logits.topk(min(TOP, classes), dim=1).indices
+    sums[0] += F.cross_entropy(logits.double(), labels, reduction="sum")
+    sums[1] += (best == labels[:, None]).any(1).sum()

@@ -1,0 +1,56 @@
+"""The log of a run: a line of JSON for everything that happens. It is the truth; all else is drawn from it.
+
+Lines are only ever added. A run that was killed goes on from its last checkpoint, so some steps happen twice: the line
+``{"event": "start", "step": 391}`` says that what was logged after step 391 before it does not count.
+"""
+
+import datetime as dt
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+
+class Journal:
+    """Writes a log.
+
+    Args:
+        path: The file; lines are added to what it holds.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab")
+        if self._file.tell() and not path.read_bytes().endswith(b"\n"):
+            self._file.write(b"\n")  # the last line was torn by a kill; readers pass over it
+        self._start = time.monotonic()
+
+    def write(self, event: str, **values: Any) -> None:
+        """Adds a line."""
+        now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+        line = {"event": event, "time": now, "seconds": round(time.monotonic() - self._start, 3), **values}
+        self._file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Ends writing."""
+        self._file.close()
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """Returns the lines that count, in their order: what a later start took back is left out, and torn lines."""
+    lines: list[dict[str, Any]] = []
+    if not path.is_file():
+        return lines
+    for text in path.read_bytes().splitlines():
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if not isinstance(line, dict):
+            continue
+        if line.get("event") == "start":
+            reached = line.get("step", 0)
+            lines = [old for old in lines if old.get("event") == "start" or old.get("step", 0) <= reached]
+        lines.append(line)
+    return lines

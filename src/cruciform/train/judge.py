@@ -1,0 +1,80 @@
+"""Judges what a run has learnt, or a model directory, on the data of its recipe."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cruciform.data.loader import Loader
+from cruciform.data.order import Order
+from cruciform.errors import CheckpointError, RunError
+from cruciform.store.directory import CARD
+from cruciform.train.cookbook import load_recipe
+from cruciform.train.datasets import open_datasets
+from cruciform.train.evaluation import Evaluation, evaluate
+from cruciform.train.learner import Learner
+from cruciform.train.network import build_model
+from cruciform.train.recipe import ModelTable, Recipe
+from cruciform.train.run import Run
+from cruciform.train.runtime import Alone, pick_device
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What was judged, and how it did.
+
+    Attributes:
+        evaluation: The figures.
+        classes: The names of the classes.
+        step: Of the checkpoint; None for a model directory.
+    """
+
+    evaluation: Evaluation
+    classes: tuple[str, ...]
+    step: int | None
+
+
+def judge(
+    directory: Path,
+    *,
+    recipe: str | None = None,
+    changes: tuple[str, ...] = (),
+    device: str = "auto",
+    advance: Callable[[int, int], None] = lambda done, of: None,
+) -> Judgement:
+    """Judges a run by its newest checkpoint, or a model directory on the data of a recipe.
+
+    Args:
+        directory: The run, or the model directory.
+        recipe: For a model directory: the recipe whose data it is judged on.
+        changes: Changes to the recipe, as ``key=value``.
+        device: What to compute on.
+        advance: Told how many batches of how many are done.
+    """
+    run = Run(directory)
+    if run.exists:
+        made = load_recipe(directory, changes)
+    elif (directory / CARD).is_file():
+        if recipe is None:
+            raise RunError(f"{directory} is a model directory; say which data to judge it on with --recipe NAME")
+        made = load_recipe(recipe, changes)
+        made = made.model_copy(update={"model": ModelTable(name=str(directory)), "average": None})
+    else:
+        raise RunError(f"{directory} is neither a run nor a model directory")
+    return _judge(made, run if run.exists else None, device, advance)
+
+
+def _judge(recipe: Recipe, run: Run | None, device: str, advance: Callable[[int, int], None]) -> Judgement:
+    runtime = Alone(pick_device(device))
+    _, test = open_datasets(recipe.data, runtime)
+    model = build_model(recipe.model, classes=len(test.classes), seed=recipe.seed)
+    learner = Learner(recipe, model, runtime)
+    step = None
+    if run:
+        checkpoint, problems = run.checkpoints().load_newest()
+        if checkpoint is None:
+            raise CheckpointError(f"{run.directory} has no whole checkpoint. {' '.join(problems)}")
+        learner.load_state_(checkpoint.tensors, checkpoint.values["learner"])
+        step = checkpoint.step
+    order = Order(len(test), recipe.evaluation.batch)
+    loader = Loader(test, order, recipe.prepare, threads=recipe.data.threads)
+    return Judgement(evaluate(learner, loader, advance=advance), tuple(test.classes), step)

@@ -1,0 +1,223 @@
+"""A network that learns: model, optimiser, scaler and average, what one step does to them, and their whole state."""
+
+import random as python_random
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from cruciform.data.loader import Batch
+from cruciform.errors import CheckpointError, first_line
+from cruciform.train.objective import draw_mixture, losses, main_logits, mix
+from cruciform.train.recipe import Recipe
+from cruciform.train.runtime import Runtime
+
+DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+LEAST_SCALE = 1.0  # a loss that overflows even unscaled is not a matter of scale
+
+
+class StepResult(NamedTuple):
+    """What a step came to.
+
+    Attributes:
+        loss: The sum of this rank's losses.
+        norm: Of the gradient, over all ranks, before it was clipped.
+        taken: Whether weights were changed.
+        failed: Whether the gradient was not finite for a reason that no smaller scale would mend.
+    """
+
+    loss: float
+    norm: float
+    taken: bool
+    failed: bool
+
+
+class Learner:
+    """A network in training.
+
+    Attributes:
+        model: The network itself, on its device.
+        optimiser: What changes it.
+        average: The moving average of its weights, where the recipe has one.
+    """
+
+    def __init__(self, recipe: Recipe, model: nn.Module, runtime: Runtime) -> None:
+        self.recipe, self.runtime = recipe, runtime
+        self.model = model.to(runtime.device)
+        if recipe.channels_last:
+            self.model = _channels_last(self.model)
+        self.optimiser = recipe.optimiser.build(self.model)
+        self.average = _average(self.model, recipe.average)
+        self._scaler = torch.amp.GradScaler(runtime.device.type, enabled=recipe.precision == "fp16")
+        compiled: Any = torch.compile(self.model) if recipe.compile else self.model
+        self._runner = runtime.wrap(compiled)
+        self._mean = _per_channel(recipe.data.mean, runtime.device)
+        self._deviation = _per_channel(recipe.data.deviation, runtime.device)
+        self._names = {id(parameter): name for name, parameter in self.model.named_parameters()}
+
+    # One step
+
+    def step(self, batch: Batch, number: int, factor: float) -> StepResult:
+        """Learns from a batch.
+
+        Args:
+            batch: This rank's slice of it.
+            number: Of the step; all random numbers of the step depend on it, and on nothing that came before.
+            factor: γ(t)/γ₀.
+        """
+        random = seed_all(self.recipe.seed, number, self.runtime.rank)
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.recipe.optimiser.rate * group["share"] * factor
+        # Statistics of a batch that turns out bad must not stay behind when its step is not taken.
+        kept = None if self.recipe.nonfinite == "stop" else [buffer.clone() for buffer in self.model.buffers()]
+        self.model.train()
+        loss = self._accumulate_gradients(batch, random)
+        self._scaler.unscale_(self.optimiser)
+        limit = self.recipe.clip or float("inf")
+        norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), limit))
+        finite = norm < float("inf")  # false for NaN, too
+        if finite or self._scaler.is_enabled():
+            self._scaler.step(self.optimiser)
+            self._scaler.update()
+        if finite and self.average:
+            self.average.update_parameters(self.model)
+        if not finite and kept:
+            for buffer, old in zip(self.model.buffers(), kept, strict=True):
+                buffer.copy_(old)
+        overflowed = self._scaler.is_enabled() and self._scaler.get_scale() >= LEAST_SCALE
+        return StepResult(loss, norm, taken=finite, failed=not finite and not overflowed)
+
+    def _accumulate_gradients(self, batch: Batch, random: np.random.Generator) -> float:
+        self.optimiser.zero_grad(set_to_none=True)
+        images, labels = self._to_device(batch)
+        pieces = _pieces(len(images), self.recipe.accumulate)
+        total = 0.0
+        for index, piece in enumerate(pieces):
+            mixture = draw_mixture(piece.stop - piece.start, self.recipe.loss.mixup, random)
+            with ExitStack() as contexts:
+                if index < len(pieces) - 1:
+                    contexts.enter_context(self.runtime.without_averaging(self._runner))
+                with self._autocast():
+                    output = self._runner(mix(images[piece], mixture))
+                loss = losses(output, labels[piece], self.recipe.loss, mixture)
+                counted = loss[: max(0, batch.counted - piece.start)].sum()
+                # Ranks average gradients; the sum over all ranks divided by all samples is wanted.
+                self._scaler.scale(counted * (self.runtime.world / batch.total)).backward()
+            total += float(counted.detach())
+        return total
+
+    # Looking at images
+
+    def logits(self, batch: Batch) -> Tensor:
+        """Returns what the network, or the average of its weights, makes of a batch; no gradients."""
+        images, _ = self._to_device(batch)
+        with torch.no_grad(), self._autocast():
+            return main_logits(self.evaluated()(images)).float()
+
+    def evaluated(self) -> nn.Module:
+        """Returns the network that is judged, ready for it."""
+        module = self.average.module if self.average else self.model
+        return module.eval()
+
+    def _autocast(self) -> torch.autocast:
+        dtype = DTYPES[self.recipe.precision]
+        return torch.autocast(self.runtime.device.type, dtype=dtype, enabled=dtype is not None)
+
+    def _to_device(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        device = self.runtime.device
+        images = batch.images.to(device, non_blocking=True).float()
+        shape = (1, -1, *(1,) * (images.ndim - 2))
+        images = (images - self._mean.reshape(shape)) / self._deviation.reshape(shape)
+        return images, batch.labels.to(device, non_blocking=True)
+
+    # Its whole state
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Returns all tensors, on the CPU, and all other values that the next step depends on."""
+        tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        values: dict[str, Any] = {"scaler": self._scaler.state_dict()}
+        for parameter, key, value in self._optimiser_state():
+            tensors[f"optimiser.{key}.{self._names[id(parameter)]}"] = value
+        if self.average:
+            tensors |= {f"average.{name}": tensor for name, tensor in self.average.module.state_dict().items()}
+            values["averaged"] = int(self.average.n_averaged)
+        return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, values
+
+    def load_state_(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """Becomes what it was when the state was taken."""
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "average": {}}
+        for name, tensor in tensors.items():
+            part, _, rest = name.partition(".")
+            parts.setdefault(part, {})[rest] = tensor
+        try:
+            self.model.load_state_dict(parts["model"])
+            if self.average:
+                self.average.module.load_state_dict(parts["average"])
+                self.average.n_averaged.fill_(values["averaged"])
+            self._scaler.load_state_dict(values["scaler"])
+        except (RuntimeError, KeyError) as error:
+            raise CheckpointError(f"the checkpoint is of another network or recipe: {first_line(error)}") from error
+        by_name = dict(self.model.named_parameters())
+        self.optimiser.state.clear()
+        for name, tensor in parts["optimiser"].items():
+            key, _, parameter_name = name.partition(".")
+            parameter = by_name[parameter_name]
+            # Laid out in memory as the parameter is: fused optimisers walk both side by side.
+            fits = tensor.shape == parameter.shape
+            value = torch.empty_like(parameter).copy_(tensor) if fits else tensor.to(self.runtime.device)
+            self.optimiser.state[parameter][key] = value
+
+    def _optimiser_state(self) -> Iterator[tuple[Tensor, str, Tensor]]:
+        for group in self.optimiser.param_groups:
+            for parameter in group["params"]:
+                for key, value in self.optimiser.state.get(parameter, {}).items():
+                    if isinstance(value, Tensor):
+                        yield parameter, key, value
+
+
+def seed_all(seed: int, step: int, rank: int) -> np.random.Generator:
+    """Sets every global generator from (seed, step, rank), so that no state of theirs needs to be saved.
+
+    Returns:
+        One more generator, of the same key.
+    """
+    sequence = np.random.SeedSequence([seed, step, rank])
+    number = int(sequence.generate_state(1, np.uint64)[0])
+    # torch.manual_seed does the same and more, ten times slower.
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(number)
+    python_random.seed(number)
+    np.random.seed(number % 2**32)
+    return np.random.Generator(np.random.Philox(sequence))
+
+
+def _pieces(size: int, count: int) -> list[slice]:
+    length = -(-size // count)
+    return [slice(first, min(first + length, size)) for first in range(0, size, length)]
+
+
+def _per_channel(values: tuple[float, ...], device: torch.device) -> Tensor:
+    return torch.tensor(values, dtype=torch.float32, device=device)
+
+
+def _channels_last(model: nn.Module) -> nn.Module:
+    ranks = {parameter.ndim for parameter in model.parameters()}
+    memory_format = torch.channels_last_3d if 5 in ranks else torch.channels_last
+    return model.to(memory_format=memory_format)  # type: ignore[call-overload, no-any-return]
+
+
+def _average(model: nn.Module, decay: float | None) -> AveragedModel | None:
+    if decay is None:
+        return None
+
+    def update(averages: Any, current: Any, count: Tensor | int) -> None:
+        # A short memory at first, or the untrained weights would weigh on for a thousand steps.
+        now = min(decay, (1 + int(count)) / (10 + int(count)))
+        get_ema_multi_avg_fn(now)(averages, current, count)
+
+    return AveragedModel(model, multi_avg_fn=update, use_buffers=True)

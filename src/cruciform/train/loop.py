@@ -1,0 +1,318 @@
+"""The loop: one, for every recipe and every runtime.
+
+All that it depends on is the recipe and the number of steps taken. So a checkpoint at any step is enough to go on from,
+to the bit, and it does not matter how often or when a run was stopped.
+"""
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from cruciform.data.foreign import ForeignTransform
+from cruciform.data.loader import Batch, Loader
+from cruciform.data.order import Order
+from cruciform.data.transforms import Transform
+from cruciform.errors import CheckpointError, CruciformError, NonFiniteError, RunError
+from cruciform.train.checkpoint import Checkpoint, load
+from cruciform.train.datasets import open_datasets
+from cruciform.train.evaluation import EvaluationStopped, evaluate
+from cruciform.train.learner import Learner
+from cruciform.train.network import build_model
+from cruciform.train.observer import Observer, Plan, StepRecord
+from cruciform.train.recipe import Recipe
+from cruciform.train.records import LogObserver, SampleObserver, TensorBoardObserver
+from cruciform.train.run import Run
+from cruciform.train.runtime import Runtime
+from cruciform.train.schedule import Moment, PlateauState
+from cruciform.train.signals import Signals
+
+MOST_BAD_STEPS = 10
+"""Steps without a finite gradient that are skipped, or rolled back from, in one run; then it stops whatever it says."""
+
+
+class Interrupted(Exception):  # noqa: N818  (not an error)
+    """A run was asked to end, has saved its state and did.
+
+    Attributes:
+        signal: The number of the signal.
+    """
+
+    def __init__(self, signal: int, step: int) -> None:
+        super().__init__(f"interrupted after step {step}; its state is saved")
+        self.signal = signal
+
+
+@dataclass
+class Progress:
+    """How far a run has got, apart from what it has learnt.
+
+    Attributes:
+        step: Steps taken: global batches consumed.
+        evaluated: Epochs whose end was dealt with.
+        loss: Sum of the losses since the epoch began, over all ranks.
+        samples: How many samples that is over.
+        bad_steps: Steps whose gradient was not finite.
+        plateau: What the schedule remembers.
+    """
+
+    step: int = 0
+    evaluated: int = 0
+    loss: float = 0.0
+    samples: int = 0
+    bad_steps: int = 0
+    plateau: PlateauState = field(default_factory=PlateauState)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a recipe, being data, can't hold.
+
+    Attributes:
+        model: The network, where only the caller's code can build it.
+        transform: One more transform of training samples: any function of an image, as torchvision, timm and
+            albumentations have them.
+        start: A checkpoint to start from in place of the newest one of the run.
+    """
+
+    model: nn.Module | None = None
+    transform: Any = None
+    start: Path | None = None
+
+
+def train(
+    recipe: Recipe,
+    run: Run,
+    runtime: Runtime,
+    *,
+    resume: bool = False,
+    observers: Sequence[Observer] = (),
+    inputs: Inputs | None = None,
+) -> Learner:
+    """Trains a network, or goes on training it.
+
+    Args:
+        recipe: What to compute.
+        run: Where its state and log are kept.
+        runtime: Where this process stands among others.
+        resume: Whether to go on where the run has been started before.
+        observers: Who else shall be told what happens.
+        inputs: What no recipe can hold.
+
+    Raises:
+        Interrupted: A signal asked the run to end; its state is saved.
+    """
+    with ExitStack() as stack:
+        watchers = list(observers)
+        if runtime.leads:
+            stack.enter_context(run.locked())
+            run.prepare(recipe, resume=resume)
+            run.checkpoints().sweep()
+            watchers.insert(0, LogObserver(run.log, recipe.log.steps))
+            if recipe.log.tensorboard:
+                watchers.insert(1, TensorBoardObserver(run.directory / "tensorboard", recipe.log.steps))
+        if recipe.log.samples:
+            watchers.append(SampleObserver(run.directory / "samples", runtime.rank))
+        signals = stack.enter_context(Signals())
+        training: _Training | None = None
+        try:
+            training = _Training(recipe, run, runtime, watchers, signals, inputs or Inputs())
+            training.run_()
+        except BaseException as error:
+            state = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
+            for watcher in watchers:
+                with suppress(OSError):  # on a full disk the end can't be written down, which must not hide why
+                    watcher.ended(state, training.progress.step if training else 0, error)
+            raise
+        for watcher in watchers:
+            watcher.ended("done", training.progress.step, None)
+        return training.learner
+
+
+class _Training:
+    def __init__(
+        self,
+        recipe: Recipe,
+        run: Run,
+        runtime: Runtime,
+        watchers: list[Observer],
+        signals: Signals,
+        inputs: Inputs,
+    ) -> None:
+        self.recipe, self.runtime, self.signals, self._watchers = recipe, runtime, signals, watchers
+        self._checkpoints = run.checkpoints(recipe.checkpoint.keep)
+        train_set, test_set = open_datasets(recipe.data, runtime)
+        own: tuple[Transform, ...] = (ForeignTransform(inputs.transform),) if inputs.transform else ()
+        self.loader = self._loader(train_set, recipe.batch, (*recipe.augment, *own), shuffled=True)
+        self._test_loader = self._loader(test_set, recipe.evaluation.batch, recipe.prepare, shuffled=False)
+        self.per_epoch = self.loader.order.steps_per_epoch
+        self.steps = recipe.epochs * self.per_epoch
+        model = inputs.model or build_model(recipe.model, classes=len(train_set.classes), seed=recipe.seed)
+        self.learner = Learner(recipe, model, runtime)
+        self.progress = Progress()
+        start, problems = self._find_start(inputs.start)
+        if start:
+            self._become_(start)
+        self._check_agreement()
+        self._tell(
+            "started",
+            Plan(run.directory, self.progress.step, self.steps, self.per_epoch, len(train_set), runtime.world),
+        )
+        for problem in problems:
+            self._tell("noticed", f"passed over a damaged checkpoint: {problem}", self.progress.step)
+        self._saved_at = time.monotonic()
+        self._figures: dict[str, Any] = {}
+
+    def _loader(self, source: Any, batch: int, transforms: tuple[Transform, ...], *, shuffled: bool) -> Loader:
+        order = Order(len(source), batch, self.recipe.seed if shuffled else None)
+        runtime = self.runtime
+        return Loader(
+            source, order, transforms, self.recipe.seed, runtime.rank, runtime.world, self.recipe.data.threads
+        )
+
+    # The loop
+
+    def run_(self) -> None:
+        if self.progress.evaluated < self.progress.step // self.per_epoch:
+            self._close_epoch()  # it was stopped between the last step of an epoch and its evaluation
+        with self.loader.batches(range(self.progress.step, self.steps)) as batches:
+            started = time.monotonic()
+            for batch in batches:
+                self._step(batch)
+                started = self._after_step(started)
+
+    def _step(self, batch: Batch) -> None:
+        progress, recipe = self.progress, self.recipe
+        moment = Moment(progress.step, self.steps, self.per_epoch, recipe.optimiser.rate)
+        factor = recipe.schedule.rate_factor(moment, progress.plateau)
+        result = self.learner.step(batch, progress.step, factor)
+        progress.step += 1
+        if result.failed:
+            self._recover(result.loss, result.norm)
+        else:
+            progress.loss += result.loss
+            progress.samples += batch.counted
+        numbers = batch.numbers[: batch.counted]
+        mean = result.loss / max(1, len(numbers))
+        rate = recipe.optimiser.rate * factor
+        self._tell("stepped", StepRecord(progress.step, mean, rate, result.norm, batch.total, numbers))
+
+    def _after_step(self, started: float) -> float:
+        progress, table = self.progress, self.recipe.checkpoint
+        due = bool(table.steps) and progress.step % (table.steps or 1) == 0
+        late = time.monotonic() - self._saved_at > 60 * table.minutes
+        # One agreement a step: a signal may have reached one rank only, and clocks differ.
+        signal, due_now = self.runtime.most(self.signals.received, int(due or late))
+        if signal:
+            self._stop(signal)
+        if progress.step % self.per_epoch == 0:
+            self._figures = {"seconds_training": round(time.monotonic() - started, 3)}
+            self._close_epoch()
+            return time.monotonic()
+        if due_now:
+            self._save()
+        return started
+
+    def _close_epoch(self) -> None:
+        progress, recipe = self.progress, self.recipe
+        epoch = progress.step // self.per_epoch
+        sums = self.runtime.sum(torch.tensor([progress.loss, progress.samples], dtype=torch.float64))
+        figures: dict[str, Any] = {"train_loss": float(sums[0] / max(1.0, float(sums[1]))), **self._figures}
+        if epoch % recipe.evaluation.epochs == 0 or epoch == recipe.epochs:
+            try:
+                judged = evaluate(
+                    self.learner,
+                    self._test_loader,
+                    advance=lambda done, of: self._tell("evaluating", done, of),
+                    stop=lambda: bool(self.signals.received),
+                )
+            except EvaluationStopped:
+                self._stop(max(self.runtime.most(self.signals.received)))
+            figures |= judged.summary()
+            if recipe.schedule.plateau:
+                progress.plateau.see(judged.top1, recipe.schedule.plateau)
+        progress.evaluated, progress.loss, progress.samples = epoch, 0.0, 0
+        self._figures = figures
+        self._tell("finished_epoch", epoch, progress.step, figures)
+        self._save()
+
+    def _stop(self, signal: int) -> None:
+        self._save()
+        raise Interrupted(signal, self.progress.step)
+
+    # When a gradient is not finite
+
+    def _recover(self, loss: float, norm: float) -> None:
+        progress, policy = self.progress, self.recipe.nonfinite
+        progress.bad_steps += 1
+        what = f"the gradient of step {progress.step} is not finite (norm {norm}, this rank's loss {loss})"
+        if policy == "stop" or progress.bad_steps > MOST_BAD_STEPS:
+            advice = "try a smaller optimiser.rate, clip=1.0, precision=fp32, or nonfinite=skip"
+            last = f"the last checkpoint is of step {self._last_step()}"
+            raise NonFiniteError(f"{what}; {last}; {advice}")
+        if policy == "rollback":
+            start, _ = self._find_start(None)
+            if start is None:
+                raise NonFiniteError(f"{what}, and there is no checkpoint yet to roll back to")
+            # Weights go back, the data goes on: the samples between are not tried again with weights that failed.
+            step, bad = progress.step, progress.bad_steps
+            self._become_(start)
+            self.progress.step, self.progress.bad_steps = step, bad
+            what += f"; rolled back to the weights of step {start.step}"
+        else:
+            what += "; skipped"
+        self._tell("noticed", what, self.progress.step)
+
+    # State
+
+    def _find_start(self, given: Path | None) -> tuple[Checkpoint | None, list[str]]:
+        if given:
+            return load(given), []
+        return self._checkpoints.load_newest()
+
+    def _check_agreement(self) -> None:
+        here = self.progress.step
+        furthest, nearest = self.runtime.most(here, -here)
+        if furthest != -nearest:
+            raise RunError(
+                f"processes find different checkpoints, of step {-nearest} and of step {furthest}; keep the run in a "
+                "folder that all of them see"
+            )
+
+    def _become_(self, checkpoint: Checkpoint) -> None:
+        values = dict(checkpoint.values["progress"])
+        self.progress = Progress(**{**values, "plateau": PlateauState(**values["plateau"])})
+        if not self.runtime.leads:  # sums over ranks were saved; they are counted once
+            self.progress.loss, self.progress.samples = 0.0, 0
+        self.learner.load_state_(checkpoint.tensors, checkpoint.values["learner"])
+
+    def _save(self) -> None:
+        """Saves the state. Only the leader writes; all learn whether it could, and none goes on where it could not."""
+        progress = self.progress
+        sums = self.runtime.sum(torch.tensor([progress.loss, progress.samples], dtype=torch.float64)).tolist()
+        failure: CruciformError | None = None
+        path = None
+        if self.runtime.leads:
+            tensors, values = self.learner.state()
+            shared = {**asdict(progress), "loss": sums[0], "samples": int(sums[1])}
+            try:
+                path = self._checkpoints.save(progress.step, tensors, {"progress": shared, "learner": values})
+            except CruciformError as error:
+                failure = error
+        if any(self.runtime.most(int(failure is not None))):
+            raise failure or CheckpointError("the leading process could not write the checkpoint; see its message")
+        self._saved_at = time.monotonic()
+        self._tell("saved", progress.step, path, self._figures)
+
+    def _last_step(self) -> int:
+        start, _ = self._find_start(None)
+        return start.step if start else 0
+
+    def _tell(self, what: str, *news: Any) -> None:
+        for watcher in self._watchers:
+            getattr(watcher, what)(*news)

@@ -1,0 +1,49 @@
+"""The network that a recipe names: built, converted where asked, initialised; the same for the same seed."""
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from cruciform.conversion.api import Rules, apply_conversion_
+from cruciform.errors import OptionError
+from cruciform.nn.init import DEFAULT_RULE
+from cruciform.nn.initialise import initialise_
+from cruciform.sources.build import build_network, split_reference
+from cruciform.store.directory import CARD, load
+from cruciform.train.recipe import ModelTable
+
+TAKES_CLASSES = ("zoo", "timm", "torchvision")
+"""Sources whose networks all have the option ``num_classes``."""
+
+
+def build_model(table: ModelTable, *, classes: int, seed: int) -> nn.Module:
+    """Builds a network.
+
+    Args:
+        table: What the recipe says of it.
+        classes: Of the data; networks are built for as many unless the recipe says otherwise.
+        seed: Of its initial weights.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        if (Path(table.name) / CARD).is_file():
+            if table.options or table.scheme or table.init:
+                raise OptionError(f"{table.name} is a model directory: it takes no options, scheme or init")
+            return load(table.name)
+        return _build(table, classes)
+
+
+def _build(table: ModelTable, classes: int) -> nn.Module:
+    source, _ = split_reference(table.name)
+    options = dict(table.options)
+    if source in TAKES_CLASSES:
+        options.setdefault("num_classes", classes)
+    if source == "zoo" and table.init:
+        options["init"] = table.init
+    model, size = build_network(table.name, options)
+    if table.scheme:
+        model, _ = apply_conversion_(model, Rules(table.scheme, input_size=size), init=table.init or DEFAULT_RULE)
+    elif table.init and source != "zoo":
+        initialise_(model, table.init)
+    return model

@@ -1,0 +1,185 @@
+"""A recipe: all that decides what a training run computes, as data. The same recipe gives the same weights."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+import cruciform.data.open  # noqa: F401  (fills DATASETS)
+from cruciform.data.source import DATASETS
+from cruciform.data.transforms import Augmentation
+from cruciform.data.whitening import Whitening
+from cruciform.nn.init import RULES
+from cruciform.schemes import SCHEMES
+from cruciform.train.optimiser import Optimiser
+from cruciform.train.schedule import Constant, Schedule
+from cruciform.train.table import Table
+
+Count = Annotated[int, Field(ge=1)]
+Transforms = tuple[Annotated[Augmentation, Field(discriminator="kind")], ...]
+
+
+class ModelTable(Table):
+    """What is trained.
+
+    Attributes:
+        name: A network of the zoo, ``timm:resnet18`` and the like, or a model directory.
+        options: What its source takes besides, such as ``num_classes``.
+        scheme: Converted by this scheme before training; None: as it is.
+        init: The rule of initialisation; None: the library's own for its networks, ours for ours.
+    """
+
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict)
+    scheme: str | None = None
+    init: str | None = None
+
+    @field_validator("scheme", "init")
+    @classmethod
+    def _known(cls, value: str | None, info: Any) -> str | None:
+        if value is not None:
+            _check_name({"scheme": SCHEMES, "init": RULES}[info.field_name], value)
+        return value
+
+
+class DataTable(Table):
+    """What it is trained on.
+
+    Attributes:
+        kind: cifar10, folder or volumes.
+        path: Where it lies; relative paths count from the environment variable CRUCIFORM_DATA.
+        short_side: Length that the shorter side of images in a folder is brought to.
+        holdout: How many of the last training samples are kept from training and evaluated on in place of the test set.
+        whiten: Prepare images by GCN and ZCA; None: only subtract ``mean`` and divide by ``deviation``.
+        mean: Of each channel, on the scale of the images' bytes.
+        deviation: Of each channel.
+        threads: How many threads read ahead.
+    """
+
+    kind: str
+    path: str
+    short_side: Count | None = None
+    holdout: int = Field(default=0, ge=0)
+    whiten: Whitening | None = None
+    mean: tuple[float, ...] = (0.0,)
+    deviation: tuple[Annotated[float, Field(gt=0)], ...] = (255.0,)
+    threads: int = Field(default=2, ge=0)
+
+    @field_validator("kind")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        return _check_name(DATASETS, value)
+
+
+class LossTable(Table):
+    """What is made small.
+
+    Attributes:
+        smoothing: The share of the target that is spread over all classes.
+        mixup: α of the Beta distribution that pairs of images are mixed by; 0: not mixed.
+        auxiliary: The weight of auxiliary heads, where a network has them.
+    """
+
+    smoothing: float = Field(default=0.0, ge=0, lt=1)
+    mixup: float = Field(default=0.0, ge=0)
+    auxiliary: float = Field(default=0.3, ge=0)
+
+
+class EvaluationTable(Table):
+    """How it is judged.
+
+    Attributes:
+        batch: Samples at a time, over all ranks.
+        epochs: Epochs between evaluations; the last one is always evaluated.
+    """
+
+    batch: Count = 512
+    epochs: Count = 1
+
+
+class CheckpointTable(Table):
+    """When its state is saved, besides at the end of every epoch and when it is interrupted.
+
+    Attributes:
+        steps: Steps between checkpoints; None: by time only.
+        minutes: Minutes between checkpoints at most.
+        keep: How many of the newest are kept.
+    """
+
+    steps: Count | None = None
+    minutes: float = Field(default=10.0, gt=0)
+    keep: Count = 2
+
+
+class LogTable(Table):
+    """What is written down.
+
+    Attributes:
+        steps: Steps between two lines of the log.
+        tensorboard: Whether TensorBoard's files are written beside the log.
+        samples: Whether the numbers of all samples that each step saw are written too.
+    """
+
+    steps: Count = 50
+    tensorboard: bool = True
+    samples: bool = False
+
+
+class Recipe(Table):
+    """All that decides what a run computes, and how it is watched.
+
+    Attributes:
+        model: What is trained.
+        data: What on.
+        augment: What is done to training samples, in this order.
+        prepare: What is done to samples for evaluation.
+        optimiser: How weights are changed.
+        schedule: How the rate falls.
+        loss: What is made small.
+        epochs: How often every sample is seen.
+        batch: Samples that all ranks together take in a step.
+        accumulate: Pieces that a rank's share of a step is computed in, to save memory.
+        clip: The largest norm of the gradient; None: whatever it is.
+        average: Decay of the moving average of the weights that is evaluated; None: the weights themselves.
+        precision: Of the computation; weights are always kept in 32 bits.
+        channels_last: Whether images lie in memory with their channels last, which most convolutions prefer.
+        compile: Whether torch.compile is used.
+        seed: Of all random numbers.
+        nonfinite: What to do when a gradient is not finite: stop; skip the step; or roll back to the last checkpoint
+            and go on behind the step that failed.
+        evaluation: How it is judged.
+        checkpoint: When its state is saved.
+        log: What is written down.
+    """
+
+    model: ModelTable
+    data: DataTable
+    augment: Transforms = ()
+    prepare: Transforms = ()
+    optimiser: Optimiser
+    schedule: Schedule = Constant()
+    loss: LossTable = LossTable()
+    epochs: Count
+    batch: Count
+    accumulate: Count = 1
+    clip: Annotated[float, Field(gt=0)] | None = None
+    average: Annotated[float, Field(gt=0, lt=1)] | None = None
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    channels_last: bool = True
+    compile: bool = False
+    seed: int = Field(default=0, ge=0, lt=2**32)
+    nonfinite: Literal["stop", "skip", "rollback"] = "stop"
+    evaluation: EvaluationTable = EvaluationTable()
+    checkpoint: CheckpointTable = CheckpointTable()
+    log: LogTable = LogTable()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain data, for JSON."""
+        return self.model_dump(mode="json")
+
+
+def _check_name(registry: Any, name: str) -> str:
+    try:
+        registry.get(name)
+    except LookupError as error:
+        raise ValueError(str(error)) from None
+    return name

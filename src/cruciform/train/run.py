@@ -1,0 +1,144 @@
+"""A run: a directory that holds all there is of it. One process at a time may write to it.
+
+::
+
+    RUN/recipe.json    what it computes
+    RUN/log.jsonl      what happened
+    RUN/checkpoints/   what it can go on from
+    RUN/tensorboard/   the log once more, drawn
+    RUN/lock           held by the process that writes; let go by the system when that process ends, however it ends
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from cruciform.errors import RunError
+from cruciform.files import write_text
+from cruciform.train.checkpoint import Checkpoints
+from cruciform.train.cookbook import RUN_RECIPE, load_recipe
+from cruciform.train.journal import read_journal
+from cruciform.train.recipe import Recipe
+
+State = Literal["running", "done", "interrupted", "failed", "stopped"]
+
+# What may differ between the recipe of a run and the one it is gone on with: how it is watched and kept.
+FREE = {"checkpoint", "log"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run.
+
+    Attributes:
+        directory: Where it lies.
+    """
+
+    directory: Path
+
+    @property
+    def log(self) -> Path:
+        """The log."""
+        return self.directory / "log.jsonl"
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a run here."""
+        return (self.directory / RUN_RECIPE).is_file()
+
+    def checkpoints(self, keep: int = 2) -> Checkpoints:
+        """Its checkpoints."""
+        return Checkpoints(self.directory / "checkpoints", keep)
+
+    def recipe(self) -> Recipe:
+        """Its recipe."""
+        if not self.exists:
+            raise RunError(f"{self.directory} is not a run: it has no {RUN_RECIPE}")
+        return load_recipe(self.directory)
+
+    def prepare(self, recipe: Recipe, *, resume: bool) -> None:
+        """Makes the directory, or finds that it is of the same recipe."""
+        if not self.exists:
+            if self.directory.exists() and any(path.name != "lock" for path in self.directory.iterdir()):
+                raise RunError(f"{self.directory} exists and is not a run; choose another with --run DIR")
+            self.directory.mkdir(parents=True, exist_ok=True)
+            write_text(self.directory / RUN_RECIPE, recipe.model_dump_json(indent=2) + "\n")
+            return
+        if not resume:
+            raise RunError(
+                f"{self.directory} holds a run already; go on with it with --resume, or choose another with --run DIR"
+            )
+        changed = _differences(self.recipe().to_dict(), recipe.to_dict())
+        if changed:
+            raise RunError(
+                f"{self.directory} was started with another recipe ({'; '.join(changed)}); a run goes on with its own: "
+                f"cruciform train {self.directory} --resume"
+            )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the lock of the run, or raises where another process does."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / "lock").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                holder = file.read().strip() or "another process"
+                raise RunError(f"{self.directory} is being written by {holder}; wait for it, or end it") from None
+            file.truncate(0)
+            file.write(f"process {os.getpid()}")
+            file.flush()
+            yield
+
+    def is_locked(self) -> bool:
+        """Whether a process writes to it now."""
+        path = self.directory / "lock"
+        if not path.is_file():
+            return False
+        with path.open("r") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def status(self) -> dict[str, Any]:
+        """Returns where it stands, from its log."""
+        lines = read_journal(self.log)
+        recipe = self.recipe()
+        epochs = [line for line in lines if line["event"] == "epoch"]
+        last: dict[str, Any] = lines[-1] if lines else {}
+        ended = last.get("event") == "end"
+        state: State = "running" if self.is_locked() else last["state"] if ended else "stopped"
+        return {
+            "run": str(self.directory),
+            "model": recipe.model.name,
+            "state": state,
+            "epochs": len(epochs),
+            "of": recipe.epochs,
+            "step": max((line.get("step", 0) for line in lines), default=0),
+            "top1": next((line["top1"] for line in reversed(epochs) if line.get("top1") is not None), None),
+            "starts": sum(line["event"] == "start" for line in lines),
+            "reason": last.get("reason") if ended else None,
+        }
+
+
+def find_runs(folder: Path) -> list[Run]:
+    """Returns all runs below a folder, by name."""
+    return [Run(path.parent) for path in sorted(folder.rglob(RUN_RECIPE))]
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any], path: str = "") -> list[str]:
+    found = []
+    for key in sorted({*old, *new} - (FREE if not path else set())):
+        before, after, here = old.get(key), new.get(key), f"{path}{key}"
+        if isinstance(before, dict) and isinstance(after, dict):
+            found += _differences(before, after, f"{here}.")
+        elif before != after:
+            found.append(f"{here} was {before}, now {after}")
+    return found

@@ -1,0 +1,35 @@
+"""Signals that ask a run to end: remembered, and acted on at the next step's end, when a checkpoint can be written."""
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+WATCHED = (signal.SIGTERM, signal.SIGINT)
+
+
+class Signals:
+    """Within its block, signals are remembered in ``received`` (0: none).
+
+    A second SIGINT, which only an impatient person sends, ends the process at once; what is on disk is whole anyway.
+    """
+
+    def __init__(self) -> None:
+        self.received = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Signals":
+        if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
+            self._before = {number: signal.signal(number, self._receive) for number in WATCHED}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self.received == signal.SIGINT == number:
+            raise KeyboardInterrupt
+        self.received = number

@@ -1,0 +1,82 @@
+"""The base of a recipe's tables: typed, checked when made, never changed; unknown keys are refused with a hint."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from cruciform.errors import MissingExtraError, RecipeError
+from cruciform.registry import did_you_mean
+
+try:
+    from pydantic import BaseModel, ConfigDict, ValidationError
+except ImportError as error:
+    raise MissingExtraError(f"recipes are checked with pydantic ({error}): pip install 'cruciform[train]'") from error
+
+
+class Table(BaseModel):
+    """A table of a recipe."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+T = TypeVar("T", bound=Table)
+
+
+def read_table(kind: type[T], data: Mapping[str, Any], what: str) -> T:
+    """Checks plain data, and says all that is wrong with it in one error.
+
+    Args:
+        kind: What it shall become.
+        data: Plain data, as from TOML or JSON.
+        what: Where it comes from, for the message.
+    """
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        known = sorted(set(_paths(kind.model_json_schema())))
+        raise RecipeError(f"{what}: " + "; ".join(_say(one, known) for one in error.errors())) from None
+
+
+def _say(error: Any, known: list[str]) -> str:
+    *above, last = _bare([str(part) for part in error["loc"]], known)
+    path = ".".join((*above, last))
+    siblings = [name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == ".".join(above)]
+    if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return f"there is no key {path!r}.{did_you_mean(last, siblings)} There are: {', '.join(siblings)}"
+    if error["type"] == "missing":
+        return f"the key {path!r} is missing"
+    if error["type"] == "union_tag_invalid":
+        tag, allowed = error["ctx"]["tag"], error["ctx"]["expected_tags"]
+        hint = did_you_mean(tag, allowed.replace("'", "").split(", "))
+        return f"{path} has the kind {tag!r}.{hint} It can be {allowed}"
+    if error["type"] == "value_error":
+        return f"{path}: {error['ctx']['error']}"
+    given = error["input"]
+    shown = "" if isinstance(given, Mapping) else f", not {given!r}"
+    return f"{path} {error['msg'].removeprefix('Input ')}{shown}"
+
+
+def _bare(parts: list[str], known: list[str]) -> list[str]:
+    """Leaves out what pydantic puts into paths and no recipe has: numbers in lists, and the kind of a choice."""
+    bare: list[str] = []
+    for part in parts[:-1]:
+        if ".".join((*bare, part)) in known:
+            bare.append(part)
+    return bare if parts[-1].isdecimal() and bare else [*bare, parts[-1]]
+
+
+def _paths(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the dotted names of all keys that a schema allows."""
+
+    def walk(node: Mapping[str, Any], path: str) -> Iterator[str]:
+        if "$ref" in node:
+            node = schema["$defs"][node["$ref"].rpartition("/")[2]]
+        for choice in (*node.get("anyOf", ()), *node.get("oneOf", ())):
+            yield from walk(choice, path)
+        if isinstance(node.get("items"), dict):
+            yield from walk(node["items"], path)
+        for name, child in node.get("properties", {}).items():
+            here = f"{path}.{name}" if path else name
+            yield here
+            yield from walk(child, here)
+
+    return walk(schema, "")

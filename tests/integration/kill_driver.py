@@ -1,0 +1,138 @@
+"""Trains a small network in forked children, kills them at random moments, and compares what is left. Run by tests.
+
+    python kill_driver.py FOLDER --seed 0 --kills 20 KEY=VALUE …
+
+Prints JSON: the checksum of the final weights of the undisturbed run and of the disturbed one, and the kills that hit.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from cruciform.data.cifar10 import FILES
+from cruciform.train.checkpoint import Checkpoints
+from cruciform.train.loop import Inputs, train
+from cruciform.train.recipe import Recipe
+from cruciform.train.run import Run
+from cruciform.train.runtime import Alone
+from cruciform.train.table import read_table
+
+SAMPLES = 100
+BASE = {
+    "model": {"name": "the test's own"},
+    "augment": [{"kind": "random-crop", "size": 32, "padding": 4}, {"kind": "mirror"}],
+    "schedule": {"kind": "cosine", "warmup": 1},
+    "loss": {"smoothing": 0.1, "mixup": 0.2},
+    "average": 0.9,
+    "epochs": 4,
+    "batch": 16,
+    "evaluation": {"batch": 64},
+    "log": {"tensorboard": False, "steps": 1},
+}
+
+
+def network() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, stride=2, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.3),
+        nn.Conv2d(8, 16, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10),
+    )  # fmt: skip
+
+
+def write_data(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    numbers = np.random.default_rng(0)
+    for name in (*FILES["train"], *FILES["test"]):
+        records = numbers.integers(0, 256, (SAMPLES // 5, 3073), dtype=np.uint8)
+        records[:, 0] %= 10
+        (folder / name).write_bytes(records.tobytes())
+
+
+def start(recipe: Recipe, run: Run) -> int:
+    """Trains in a child; the parent has never used torch's threads, so that it may fork."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        torch.set_num_threads(1)
+        train(recipe, run, Alone(torch.device("cpu")), resume=True, inputs=Inputs(model=network()))
+    except BaseException as error:
+        print(repr(error), file=sys.stderr, flush=True)
+        os._exit(1)
+    os._exit(0)
+
+
+def weights(run: Run) -> str:
+    checkpoint, problems = Checkpoints(run.directory / "checkpoints").load_newest()
+    if checkpoint is None or problems:
+        sys.exit(f"no whole newest checkpoint: {problems}")
+    digest = hashlib.sha256()
+    for name in sorted(checkpoint.tensors):
+        digest.update(name.encode() + checkpoint.tensors[name].numpy().tobytes())
+    return digest.hexdigest()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--optimiser", default="sgd")
+    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--every", type=int, default=0, help="steps between checkpoints; 0: at the end of epochs only")
+    given = parser.parse_args()
+    data = given.folder / "data"
+    write_data(data)
+    recipe = read_table(
+        Recipe,
+        {
+            **BASE,
+            "data": {"kind": "cifar10", "path": str(data.absolute()), "threads": 1},
+            "optimiser": {"kind": given.optimiser, "rate": 0.01, "weight_decay": 0.01},
+            "precision": given.precision,
+            "checkpoint": {"steps": given.every or None},
+        },
+        "the test's recipe",
+    )
+    whole = Run(given.folder / "whole")
+    began = time.monotonic()
+    if os.waitpid(start(recipe, whole), 0)[1]:
+        sys.exit("the undisturbed run failed")
+    usual = time.monotonic() - began
+    broken = Run(given.folder / "broken")
+    chance = random.Random(given.seed)
+    hits = runs = 0
+    while hits < given.kills:
+        child = start(recipe, broken)
+        time.sleep(chance.uniform(0.02, usual))
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        runs += 1
+        hits += os.WIFSIGNALED(status)
+        if not os.WIFSIGNALED(status):
+            # It ended before it was killed: take its end away, so that there is something to kill again.
+            if os.waitstatus_to_exitcode(status):
+                sys.exit("a disturbed run failed")
+            newest = sorted((broken.directory / "checkpoints").glob("step-*"))[-1]
+            for path in newest.iterdir():
+                path.unlink()
+            newest.rmdir()
+        if runs > 10 * given.kills:
+            sys.exit(f"only {hits} of {runs} kills hit")
+    if os.waitpid(start(recipe, broken), 0)[1]:
+        sys.exit("the last start failed")
+    print(json.dumps({"whole": weights(whole), "broken": weights(broken), "hits": hits, "starts": runs + 1}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""Several real processes: torchrun's and Ray's, one of them killed, compared with one that works alone."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from cruciform.train.journal import read_journal
+from cruciform.train.run import Run
+
+RECIPE = """
+epochs = {epochs}
+batch = 16
+augment = [{{kind = "random-crop", size = 32, padding = 4}}, {{kind = "mirror"}}]
+model = {{name = "nin_c3_lr", options = {{dropout = 0.0}}}}
+data = {{kind = "cifar10", path = "{data}", threads = 1}}
+optimiser = {{kind = "sgd", rate = 0.005}}
+checkpoint = {{steps = 3}}
+log = {{steps = 1, samples = true, tensorboard = false}}
+"""
+SAMPLES = 100
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Callable[..., Path]:
+    sys.path.insert(0, str(Path(__file__).parent))
+    from kill_driver import write_data
+
+    write_data(tmp_path / "data")
+
+    def make(epochs: int = 2) -> Path:
+        path = tmp_path / f"recipe{epochs}.toml"
+        path.write_text(RECIPE.format(data=tmp_path / "data", epochs=epochs))
+        return path
+
+    return make
+
+
+def command(*words: object) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "cruciform", "train", *map(str, words)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish(process: "subprocess.Popen[str]", timeout: float = 240) -> str:
+    output, _ = process.communicate(timeout=timeout)
+    assert process.returncode == 0, output
+    return output
+
+
+def weights(run: Path) -> dict[str, Tensor]:
+    checkpoint, problems = Run(run).checkpoints().load_newest()
+    assert checkpoint is not None
+    assert not problems
+    return checkpoint.tensors
+
+
+def distance(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
+    names = [name for name in a if name.startswith("model.")]
+    one, two = (torch.cat([tensors[name].double().flatten() for name in names]) for tensors in (a, b))
+    return float((one - two).norm() / one.norm())
+
+
+def wait_for(run: Path, step: int, process: "subprocess.Popen[str]", *, starts: int = 1) -> None:
+    deadline = time.monotonic() + 200
+    while time.monotonic() < deadline and process.poll() is None:
+        lines = read_journal(run / "log.jsonl")
+        if lines and max(line.get("step", 0) for line in lines) >= step:
+            return
+        time.sleep(0.05)
+    process.kill()
+    raise AssertionError(f"step {step} was not reached: {process.communicate()[0]}")
+
+
+def workers(parent: int, mark: bytes) -> list[int]:
+    """Returns the descendants of a process whose command line holds a mark."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            status = (path / "stat").read_text().rpartition(")")[2].split()
+            children.setdefault(int(status[1]), []).append(int(path.name))
+        except OSError:
+            continue
+    found, todo = [], [parent]
+    while todo:
+        for child in children.get(todo.pop(), []):
+            todo.append(child)
+            try:
+                if mark in (Path("/proc") / str(child) / "cmdline").read_bytes():
+                    found.append(child)
+            except OSError:
+                continue
+    return found
+
+
+def samples_of_epochs(run: Path, epochs: int, steps_per_epoch: int) -> list[Counter[int]]:
+    """Returns what each epoch saw; where a step was taken more than once, its last time counts."""
+    last: dict[tuple[int, int], tuple[str, list[int]]] = {}
+    latest: dict[int, str] = {}
+    lines = [line for file in (run / "samples").iterdir() for line in map(json.loads, file.read_text().splitlines())]
+    for line in sorted(lines, key=lambda line: line["time"]):
+        if line["rank"] == 0:
+            latest[line["step"]] = line["time"]
+        last[line["step"], line["rank"]] = line["time"], line["numbers"]
+    seen = [Counter[int]() for _ in range(epochs)]
+    for (step, rank), (moment, numbers) in last.items():
+        # A rank that no longer exists when the step was taken for the last time has nothing to say about it.
+        if rank == 0 or abs(_seconds(moment) - _seconds(latest[step])) < 2:
+            seen[(step - 1) // steps_per_epoch].update(numbers)
+    return seen
+
+
+def _seconds(moment: str) -> float:
+    import datetime as dt
+
+    return dt.datetime.fromisoformat(moment).timestamp()
+
+
+@pytest.mark.slow
+def test_two_ranks_equal_one_with_the_same_batch(recipe: Callable[..., Path], tmp_path: Path) -> None:
+    finish(command(recipe(), "--run", tmp_path / "one"))
+    finish(command(recipe(), "--run", tmp_path / "two", "--backend", "ddp", "--workers", 2))
+    assert distance(weights(tmp_path / "one"), weights(tmp_path / "two")) < 1e-5
+    figures = [
+        [line["top1"] for line in read_journal(tmp_path / name / "log.jsonl") if line["event"] == "epoch"]
+        for name in ("one", "two")
+    ]
+    assert figures[0] == figures[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1], ids=["rank 0", "rank 1"])
+def test_torchrun_goes_on_after_a_rank_was_killed(recipe: Callable[..., Path], tmp_path: Path, victim: int) -> None:
+    ddp = ("--backend", "ddp", "--workers", 2)
+    finish(command(recipe(4), "--run", tmp_path / "whole", *ddp))
+    process = command(recipe(4), "--run", tmp_path / "broken", *ddp)
+    wait_for(tmp_path / "broken", 8, process)
+    ranks = [
+        child
+        for child in workers(process.pid, b"cruciform")
+        if f"\0RANK={victim}\0".encode() in (Path("/proc") / str(child) / "environ").read_bytes()
+    ]
+    os.kill(ranks[0], signal.SIGKILL)
+    finish(process)
+    whole, broken = weights(tmp_path / "whole"), weights(tmp_path / "broken")
+    assert all(torch.equal(whole[name], broken[name]) for name in whole)
+    assert Run(tmp_path / "broken").status()["starts"] > 1
+
+
+@pytest.mark.slow
+def test_samples_are_seen_once_whatever_the_number_of_ranks(recipe: Callable[..., Path], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for stop, world in ((3, 2), (10, 1), (None, 2)):
+        backend = ("--backend", "ddp", "--workers", world) if world > 1 else ()
+        process = command(recipe(3), "--run", run, "--resume", *backend)
+        if stop:
+            wait_for(run, stop, process)
+            process.send_signal(signal.SIGTERM)
+            output, _ = process.communicate(timeout=120)
+            assert process.returncode == 143, output
+        else:
+            finish(process)
+    worlds = [line["world"] for line in read_journal(run / "log.jsonl") if line["event"] == "start"]
+    assert worlds == [2, 1, 2]
+    for seen in samples_of_epochs(run, 3, -(-SAMPLES // 16)):
+        assert seen == Counter(range(SAMPLES))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_ray_goes_on_after_a_worker_was_killed(recipe: Callable[..., Path], tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    run = tmp_path / "run"
+    process = command(recipe(6), "--run", run, "--backend", "ray", "--workers", 2)
+    wait_for(run, 15, process)
+    ray_workers = workers(process.pid, b"ray::RayTrainWorker") or _everywhere(b"ray::RayTrainWorker")
+    os.kill(ray_workers[-1], signal.SIGKILL)
+    finish(process, timeout=400)
+    status = Run(run).status()
+    assert (status["state"], status["epochs"]) == ("done", 6)
+    starts = [line["step"] for line in read_journal(run / "log.jsonl") if line["event"] == "start"]
+    assert len(starts) >= 2
+    assert starts[-1] >= 12, "it went on from a registered checkpoint, not from the start"
+    for seen in samples_of_epochs(run, 6, -(-SAMPLES // 16)):
+        assert seen == Counter(range(SAMPLES))
+
+
+def _everywhere(mark: bytes) -> list[int]:
+    return workers(1, mark)

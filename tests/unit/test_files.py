@@ -1,0 +1,116 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from cruciform import files
+from cruciform.errors import DamagedError
+from cruciform.files import new_directory, read_manifest, sweep, write_text
+
+
+def make(directory: Path, text: str = "hello") -> Path:
+    with new_directory(directory, manifest={"step": 3}) as part:
+        (part / "a.txt").write_text(text)
+        (part / "b.txt").write_text("second")
+    return directory
+
+
+def test_a_directory_appears_whole_with_its_manifest_last(tmp_path: Path) -> None:
+    directory = make(tmp_path / "x")
+    assert read_manifest(directory)["step"] == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_block_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), new_directory(tmp_path / "x") as part:
+        (part / "a.txt").write_text(f"half, {1 / 0}")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_old_directory_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
+    directory = make(tmp_path / "x", "old")
+    with pytest.raises(ZeroDivisionError), new_directory(directory) as part:
+        (part / "a.txt").write_text(f"new, {1 / 0}")
+    assert (directory / "a.txt").read_text() == "old"
+    make(directory, "new")
+    assert (directory / "a.txt").read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_an_old_directory_comes_back_when_the_last_rename_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = make(tmp_path / "x", "old")
+    rename = Path.replace
+    calls = []
+
+    def second_fails(self: Path, target: Path) -> Path:
+        calls.append(target)
+        if len(calls) == 2:
+            raise OSError(5, "Input/output error")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", second_fails)
+    with pytest.raises(OSError, match="Input/output error"):
+        make(directory, "new")
+    assert (directory / "a.txt").read_text() == "old"
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "add", "swap", "manifest", "no manifest"])
+def test_any_change_since_is_found(tmp_path: Path, damage: str) -> None:
+    directory = make(tmp_path / "x")
+    a, b, manifest = directory / "a.txt", directory / "b.txt", directory / "manifest.json"
+    if damage == "flip":
+        a.write_text("hellp")
+    elif damage == "truncate":
+        a.write_text("hell")
+    elif damage == "delete":
+        a.unlink()
+    elif damage == "add":
+        (directory / "c.txt").write_text("foreign")
+    elif damage == "swap":
+        texts = a.read_text(), b.read_text()
+        a.write_text(texts[1])
+        b.write_text(texts[0])
+    elif damage == "manifest":
+        manifest.write_text(json.dumps({"files": []}))
+    else:
+        manifest.unlink()
+    with pytest.raises(DamagedError):
+        read_manifest(directory)
+
+
+def test_every_file_is_synced_before_the_rename_and_the_parent_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    sync, rename = files.sync, Path.replace
+    monkeypatch.setattr(files, "sync", lambda path: (events.append(f"sync {path.name}"), sync(path))[1])
+    monkeypatch.setattr(Path, "replace", lambda self, to: (events.append("rename"), rename(self, to))[1])
+    make(tmp_path / "x")
+    part = next(event for event in events if ".part-" in event)
+    assert events == ["sync a.txt", "sync b.txt", "sync manifest.json", part, "rename", f"sync {tmp_path.name}"]
+
+
+def test_leftovers_of_killed_processes_are_swept(tmp_path: Path) -> None:
+    (tmp_path / ".part-x-abc").mkdir()
+    (tmp_path / ".part-x-abc" / "half").write_text("")
+    (tmp_path / ".part-recipe.json").write_text("")
+    make(tmp_path / "x")
+    assert len(sweep(tmp_path)) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+    assert sweep(tmp_path / "absent") == []
+
+
+def test_a_text_is_the_old_or_the_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "recipe.json"
+    write_text(path, "old")
+
+    def broken(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(OSError, match="No space"):
+        write_text(path, "new")
+    assert path.read_text() == "old"

@@ -1,0 +1,312 @@
+"""The loop on a small network: what it promises, each promise with the bug that would break it."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from cruciform.errors import CheckpointError, DataError, NonFiniteError, RunError
+from cruciform.train.journal import Journal, read_journal
+from cruciform.train.loop import Inputs, Interrupted, train
+from cruciform.train.observer import Observer, StepRecord
+from cruciform.train.recipe import Recipe
+from cruciform.train.run import Run, find_runs
+from cruciform.train.runtime import Alone
+from cruciform.train.table import read_table
+
+SAMPLES = 50
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cifar")
+    numbers = np.random.default_rng(0)
+    for name in (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"):
+        records = numbers.integers(0, 256, (SAMPLES // 5, 3073), dtype=np.uint8)
+        records[:, 0] %= 10
+        (folder / f"{name}.bin").write_bytes(records.tobytes())
+    return folder
+
+
+@pytest.fixture
+def make(data: Path) -> Any:
+    def recipe(**changes: Any) -> Recipe:
+        base = {
+            "model": {"name": "the test's own"},
+            "data": {"kind": "cifar10", "path": str(data), "threads": 1},
+            "augment": [{"kind": "mirror"}],
+            "optimiser": {"kind": "sgd", "rate": 0.01},
+            "epochs": 3,
+            "batch": 16,
+            "log": {"tensorboard": False, "steps": 1},
+        }
+        return read_table(Recipe, {**base, **changes}, "test")
+
+    return recipe
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.2), nn.Flatten(), nn.Linear(256, 10)
+    )
+
+
+def go(recipe: Recipe, run: Path, *observers: Observer, model: nn.Module | None = None, **options: Any) -> Any:
+    inputs = Inputs(model=model or network(), **options)
+    return train(recipe, Run(run), Alone(torch.device("cpu")), resume=True, observers=observers, inputs=inputs)
+
+
+def weights(run: Path) -> dict[str, Tensor]:
+    checkpoint, problems = Run(run).checkpoints().load_newest()
+    assert checkpoint is not None
+    assert not problems
+    return checkpoint.tensors
+
+
+def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+class At(Observer):
+    """Does something after one step."""
+
+    def __init__(self, step: int, action: Any) -> None:
+        self.step, self.action = step, action
+
+    def stepped(self, record: StepRecord) -> None:
+        if record.step == self.step:
+            self.action()
+
+
+def test_a_run_learns_logs_and_can_be_looked_at(make: Any, tmp_path: Path) -> None:
+    recipe = make(
+        epochs=10, augment=[], optimiser={"kind": "adamw", "rate": 0.01}, log={"tensorboard": True, "steps": 1}
+    )
+    go(recipe, tmp_path / "run")
+    lines = read_journal(tmp_path / "run" / "log.jsonl")
+    epochs = [line for line in lines if line["event"] == "epoch"]
+    assert len(epochs) == 10
+    assert epochs[-1]["train_loss"] < 0.7 * epochs[0]["train_loss"]
+    assert epochs[0]["samples"] == SAMPLES // 5
+    assert len([line for line in lines if line["event"] == "step"]) == 40
+    assert lines[-1]["state"] == "done"
+    assert list((tmp_path / "run" / "tensorboard").iterdir())
+    (status,) = [run.status() for run in find_runs(tmp_path)]
+    assert (status["state"], status["epochs"], status["of"], status["starts"]) == ("done", 10, 10, 1)
+    assert status["top1"] == epochs[-1]["top1"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("step", [1, 4, 6, 12])
+def test_a_signal_saves_and_going_on_gives_the_same_weights(
+    make: Any, tmp_path: Path, number: signal.Signals, step: int
+) -> None:
+    go(make(), tmp_path / "whole")
+    with pytest.raises(Interrupted) as stopped:
+        go(make(), tmp_path / "broken", At(step, lambda: signal.raise_signal(number)))
+    assert stopped.value.signal == number
+    assert Run(tmp_path / "broken").status()["state"] == "interrupted"
+    go(make(), tmp_path / "broken")
+    assert equal(weights(tmp_path / "whole"), weights(tmp_path / "broken"))
+    figures = [
+        [line["top1"] for line in read_journal(tmp_path / name / "log.jsonl") if line["event"] == "epoch"]
+        for name in ("whole", "broken")
+    ]
+    assert figures[0] == figures[1], "every epoch is judged once, whenever the signal came"
+
+
+def test_an_exception_anywhere_and_going_on_gives_the_same_weights(make: Any, tmp_path: Path) -> None:
+    recipe = make(checkpoint={"steps": 1}, average=0.9, loss={"mixup": 0.2})
+
+    def fail() -> None:
+        raise OSError("anything")
+
+    go(recipe, tmp_path / "whole")
+    for step in (1, 3, 4, 5, 11):
+        with pytest.raises(OSError, match="anything"):
+            go(recipe, tmp_path / "broken", At(step, fail))
+    go(recipe, tmp_path / "broken")
+    assert equal(weights(tmp_path / "whole"), weights(tmp_path / "broken"))
+    assert Run(tmp_path / "broken").status()["starts"] == 6
+
+
+def test_going_on_with_a_finished_run_changes_nothing(make: Any, tmp_path: Path) -> None:
+    go(make(), tmp_path / "run")
+    before = weights(tmp_path / "run")
+    go(make(), tmp_path / "run")
+    assert equal(before, weights(tmp_path / "run"))
+
+
+def test_other_global_random_numbers_do_not_matter(make: Any, tmp_path: Path) -> None:
+    go(make(), tmp_path / "a")
+    go(make(), tmp_path / "b", At(3, lambda: torch.manual_seed(99)))
+    assert equal(weights(tmp_path / "a"), weights(tmp_path / "b"))
+    go(make(seed=1), tmp_path / "c")
+    assert not equal(weights(tmp_path / "a"), weights(tmp_path / "c"))
+
+
+def test_every_sample_is_seen_once_an_epoch(make: Any, tmp_path: Path) -> None:
+    recipe = make(log={"samples": True, "tensorboard": False})
+    go(recipe, tmp_path / "run")
+    (log,) = (tmp_path / "run" / "samples").iterdir()
+    seen = [number for line in read_journal(log) for number in line["numbers"]]
+    assert len(seen) == 3 * SAMPLES
+    for epoch in range(3):
+        assert sorted(seen[epoch * SAMPLES : (epoch + 1) * SAMPLES]) == list(range(SAMPLES))
+
+
+class Poison(nn.Module):
+    """Turns its output into NaN at some steps."""
+
+    def __init__(self, *steps: int) -> None:
+        super().__init__()
+        self.steps, self.calls, self.inner = steps, 0, network()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.calls += 1
+        result: Tensor = self.inner(x)
+        return result * float("nan") if self.training and self.calls in self.steps else result
+
+
+def test_a_loss_that_is_no_number_stops_and_names_the_last_checkpoint(make: Any, tmp_path: Path) -> None:
+    with pytest.raises(NonFiniteError, match="the gradient of step 6 is not finite.*last checkpoint is of step 4"):
+        go(make(), tmp_path / "run", model=Poison(6))
+    assert Run(tmp_path / "run").status()["state"] == "failed"
+    go(make(), tmp_path / "run", model=Poison())
+
+
+def test_skipping_goes_on_without_the_step(make: Any, tmp_path: Path) -> None:
+    go(make(nonfinite="skip"), tmp_path / "run", model=Poison(2, 6))
+    notices = [line for line in read_journal(tmp_path / "run" / "log.jsonl") if line["event"] == "notice"]
+    assert [line["step"] for line in notices] == [2, 6]
+    assert all(torch.isfinite(tensor).all() for tensor in weights(tmp_path / "run").values())
+
+
+def test_rolling_back_returns_to_the_last_checkpoint_and_goes_on_behind_the_step(make: Any, tmp_path: Path) -> None:
+    recipe = make(nonfinite="rollback")
+    seen: dict[int, Any] = {}
+
+    class Look(Observer):
+        def stepped(self, record: StepRecord) -> None:
+            seen[record.step] = record
+
+    model = Poison(6)
+    go(recipe, tmp_path / "run", Look(), model=model)
+    assert sorted(seen) == list(range(1, 13))
+    (notice,) = [line for line in read_journal(tmp_path / "run" / "log.jsonl") if line["event"] == "notice"]
+    assert "rolled back to the weights of step 4" in notice["what"]
+    # There must be something to go back to.
+    with pytest.raises(NonFiniteError, match="no checkpoint yet to roll back to"):
+        go(recipe, tmp_path / "other", model=Poison(2))
+
+
+def test_a_network_that_keeps_failing_is_given_up(make: Any, tmp_path: Path) -> None:
+    with pytest.raises(NonFiniteError, match="the gradient of step 11"):
+        go(make(nonfinite="skip"), tmp_path / "run", model=Poison(*range(1, 40)))
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_run(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cruciform import files
+
+    sync = files.sync
+
+    def full(path: Path) -> None:
+        if "step-00000008" in str(path):
+            raise OSError(28, "No space left on device")
+        sync(path)
+
+    monkeypatch.setattr(files, "sync", full)
+    with pytest.raises(CheckpointError, match="of step 8 can't be written: the disk is full.*last whole one is"):
+        go(make(), tmp_path / "run")
+    monkeypatch.undo()
+    go(make(), tmp_path / "whole")
+    go(make(), tmp_path / "run")
+    assert equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
+
+
+def test_a_run_is_written_by_one_process_only(make: Any, tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    with run.locked(), pytest.raises(RunError, match="is being written by process"):
+        go(make(), tmp_path / "run")
+    go(make(), tmp_path / "run")
+
+
+def test_a_run_is_not_mixed_up_with_another(make: Any, tmp_path: Path) -> None:
+    runtime = Alone(torch.device("cpu"))
+    go(make(), tmp_path / "run")
+    with pytest.raises(RunError, match="holds a run already; go on with it with --resume"):
+        train(make(), Run(tmp_path / "run"), runtime, inputs=Inputs(model=network()))
+    with pytest.raises(RunError, match="another recipe .batch was 16, now 8; optimiser.rate was 0.01, now 0.5"):
+        go(make(batch=8, optimiser={"kind": "sgd", "rate": 0.5}), tmp_path / "run")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("precious")
+    with pytest.raises(RunError, match="exists and is not a run"):
+        go(make(), tmp_path / "mine")
+    # How it is watched and kept may change.
+    go(make(log={"steps": 7, "tensorboard": False}, checkpoint={"keep": 1}), tmp_path / "run")
+
+
+def test_missing_data_is_said_before_anything_is_computed(make: Any, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is not there"):
+        go(make(data={"kind": "cifar10", "path": str(tmp_path / "absent")}), tmp_path / "run")
+    assert Run(tmp_path / "run").status()["state"] == "failed"
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_noticed(make: Any, tmp_path: Path) -> None:
+    go(make(), tmp_path / "run")
+    before = weights(tmp_path / "run")
+    newest = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
+    (newest / "state.json").write_text("{}")
+    go(make(), tmp_path / "run")
+    assert equal(before, weights(tmp_path / "run"))
+    notices = [line["what"] for line in read_journal(tmp_path / "run" / "log.jsonl") if line["event"] == "notice"]
+    assert len(notices) == 1
+    assert "passed over a damaged checkpoint" in notices[0]
+
+
+def test_held_out_samples_are_judged_and_never_trained_on(make: Any, data: Path, tmp_path: Path) -> None:
+    recipe = make(
+        data={"kind": "cifar10", "path": str(data), "holdout": 15}, log={"samples": True, "tensorboard": False}
+    )
+    go(recipe, tmp_path / "run")
+    (log,) = (tmp_path / "run" / "samples").iterdir()
+    assert {number for line in read_journal(log) for number in line["numbers"]} == set(range(35))
+    epochs = [line for line in read_journal(tmp_path / "run" / "log.jsonl") if line["event"] == "epoch"]
+    assert {line["samples"] for line in epochs} == {15}
+
+
+def test_any_function_serves_as_a_transform(make: Any, tmp_path: Path) -> None:
+    def invert(image: Any) -> Any:
+        return 255 - np.asarray(image)
+
+    go(make(), tmp_path / "a")
+    go(make(), tmp_path / "b", transform=invert)
+    assert not equal(weights(tmp_path / "a"), weights(tmp_path / "b"))
+
+
+def test_a_torn_line_is_passed_over_and_what_was_taken_back_does_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    journal = Journal(path)
+    journal.write("start", step=0)
+    journal.write("step", step=5)
+    journal.write("step", step=9)
+    journal.close()
+    with path.open("ab") as file:
+        file.write(b'{"event": "st')
+    journal = Journal(path)
+    journal.write("start", step=5)
+    journal.write("step", step=6)
+    journal.close()
+    assert [(line["event"], line["step"]) for line in read_journal(path)] == [
+        ("start", 0), ("step", 5), ("start", 5), ("step", 6),
+    ]  # fmt: skip
+    assert all(json.loads(line) for line in path.read_text().splitlines() if not line.endswith('"st'))

@@ -1,0 +1,114 @@
+from pathlib import Path
+
+import pytest
+
+from cruciform.errors import RecipeError
+from cruciform.models.zoo import model_config
+from cruciform.train.cookbook import list_recipes, load_recipe
+from cruciform.train.recipe import Recipe
+from cruciform.train.schedule import Inverse
+
+
+@pytest.mark.parametrize("name", list_recipes())
+def test_every_recipe_is_whole_names_a_network_that_exists_and_survives_json(name: str) -> None:
+    recipe = load_recipe(name)
+    model_config(recipe.model.name, **recipe.model.options)
+    assert Recipe.model_validate_json(recipe.model_dump_json()) == recipe
+
+
+def test_the_papers_recipes_are_all_there() -> None:
+    names = set(list_recipes())
+    assert {
+        "nin_cifar10",
+        "nin_c3_cifar10",
+        "nin_c3_lr_cifar10",
+        "googlenet_lr_ilsvrc",
+        "vgg11_gmp_lr_places205",
+    } <= names
+    assert {name for name in names if name.startswith("vgg11") and name.endswith("ilsvrc")} == {
+        f"{model}_ilsvrc"
+        for model in (
+            "vgg11", "vgg11_gmp", "vgg11_gmp_sf", "vgg11_gmp_lr", "vgg11_gmp_lr_2x", "vgg11_gmp_lr_join",
+            "vgg11_gmp_lr_join_wfull", "vgg11_gmp_lr_lde",
+        )
+    }  # fmt: skip
+
+
+def test_the_papers_hyper_parameters() -> None:
+    vgg, googlenet, nin = map(load_recipe, ("vgg11_gmp_lr_ilsvrc", "googlenet_lr_ilsvrc", "nin_c3_lr_cifar10"))
+    assert (vgg.batch, vgg.optimiser.rate, vgg.optimiser.weight_decay, vgg.epochs) == (256, 0.01, 5e-4, 74)
+    assert isinstance(vgg.schedule, Inverse)
+    assert vgg.schedule.decay == vgg.optimiser.weight_decay, "the paper's λ is the weight decay"
+    assert vgg.schedule.plateau is not None
+    assert (googlenet.batch, googlenet.schedule.kind, googlenet.loss.auxiliary) == (32, "poly", 0.3)
+    assert googlenet.epochs * 1_281_167 / 32 == pytest.approx(2.4e6, rel=0.01)
+    assert (nin.batch, nin.optimiser.weight_decay, nin.model.options["dropout"]) == (128, 1e-4, 0.5)
+    assert nin.epochs * 50_000 / 128 == pytest.approx(120_000, rel=0.01)
+    assert nin.data.whiten is not None
+    assert (nin.data.whiten.scale, nin.data.whiten.regulariser) == (55, 0.1)
+    for recipe in (vgg, googlenet, nin):
+        assert recipe.optimiser.bias_rate == 2
+        assert recipe.optimiser.decayed == "weights"
+
+
+def test_changes_are_typed_as_toml_is() -> None:
+    recipe = load_recipe(
+        "nin_c3_lr_cifar10",
+        [
+            "epochs=2",
+            "precision=bf16",
+            "optimiser.rate=5e-3",
+            "data.whiten=none",
+            'model.name="timm:resnet18"',
+            "augment=[]",
+        ],
+    )
+    assert (recipe.epochs, recipe.precision, recipe.optimiser.rate) == (2, "bf16", 5e-3)
+    assert recipe.data.whiten is None
+    assert recipe.model.name == "timm:resnet18"
+    assert recipe.augment == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("epoch=2", "there is no key 'epoch'. Did you mean 'epochs'?"),
+        ("optimiser.momentun=0.9", "there is no key 'optimiser.momentun'. Did you mean 'momentum'?"),
+        ("schedule.plateau.patence=3", "there is no key 'schedule.plateau.patence'. Did you mean 'patience'?"),
+        ("data.whiten.scal=3", "there is no key 'data.whiten.scal'. Did you mean 'scale'?"),
+        ('augment=[{kind="mirrr"}]', "augment has the kind 'mirrr'. Did you mean 'mirror'?"),
+        ('augment=[{kind="mirror", axs=[1]}]', "there is no key 'augment.axs'. Did you mean 'axes'"),
+        ("optimiser.kind=sdg", "optimiser has the kind 'sdg'. Did you mean 'sgd'?"),
+        ("precision=fp8", "precision should be 'fp32', 'bf16' or 'fp16', not 'fp8'"),
+        ("epochs=0", "epochs should be greater than or equal to 1, not 0"),
+        ("model.scheme=lrr", "model.scheme: unknown scheme 'lrr'. Did you mean 'lr'?"),
+        ("data.kind=cifar", "data.kind: unknown kind of data set 'cifar'. Did you mean 'cifar10'?"),
+        ("clip=nan", "clip should be a finite number"),
+        ("epochs", "--set epochs: write key=value"),
+        ("epochs.x=1", "--set epochs.x=1: epochs is a value, not a table"),
+    ],
+)
+def test_wrong_keys_and_values_are_refused_with_what_to_type(change: str, message: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        load_recipe("nin_c3_lr_cifar10", [change])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_recipe_has_a_hint() -> None:
+    with pytest.raises(RecipeError, match="'nin_c3_cifar' is no recipe.*Did you mean 'nin_c3_cifar10'"):
+        load_recipe("nin_c3_cifar")
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'epochs = 3\nbatch = 8\n[model]\nname = "nin"\n[data]\nkind = "cifar10"\npath = "x"\n'
+        '[optimiser]\nkind = "adamw"\nrate = 1e-3\n'
+    )
+    assert load_recipe(path).epochs == 3
+    path.write_text("epochs = = 3")
+    with pytest.raises(RecipeError, match="can't be read as a recipe"):
+        load_recipe(path)
+    with pytest.raises(RecipeError, match="can't be read as a recipe"):
+        load_recipe(tmp_path / "absent.toml")
