@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from cruciform.schemes import cross, make_plan
     from cruciform.spec import ConvSpec
     from cruciform.store.directory import load, save
+    from cruciform.train.cookbook import load_recipe
+    from cruciform.train.start import train_network
 
 _HOMES = {
     "CompositeConv": "nn.composite",
@@ -37,11 +39,13 @@ _HOMES = {
     "initialise_": "nn.initialise",
     "list_models": "models.zoo",
     "load": "store.directory",
+    "load_recipe": "train.cookbook",
     "make_plan": "schemes",
     "model_card": "models.card",
     "plan_conversion": "conversion.api",
     "profile": "measure.macs",
     "save": "store.directory",
+    "train_network": "train.start",
 }
 
 __all__ = [
@@ -60,11 +64,13 @@ __all__ = [
     "initialise_",
     "list_models",
     "load",
+    "load_recipe",
     "make_plan",
     "model_card",
     "plan_conversion",
     "profile",
     "save",
+    "train_network",
 ]
 
 

@@ -6,8 +6,8 @@ import cruciform
 
 NAMES = {
     "CompositeConv", "ConvSpec", "CruciformError", "FilterGroup", "LayerPlan", "Stage", "__version__", "convert",
-    "convert_", "create_model", "cross", "diagnose", "initialise_", "list_models", "load", "make_plan", "model_card",
-    "plan_conversion", "profile", "save",
+    "convert_", "create_model", "cross", "diagnose", "initialise_", "list_models", "load", "load_recipe", "make_plan",
+    "model_card", "plan_conversion", "profile", "save", "train_network",
 }  # fmt: skip
 
 

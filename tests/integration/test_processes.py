@@ -184,8 +184,10 @@ def test_samples_are_seen_once_whatever_the_number_of_ranks(recipe: Callable[...
 def test_ray_goes_on_after_a_worker_was_killed(recipe: Callable[..., Path], tmp_path: Path) -> None:
     pytest.importorskip("ray")
     run = tmp_path / "run"
+    before = reachable_ports()
     process = command(recipe(6), "--run", run, "--backend", "ray", "--workers", 2)
     wait_for(run, 15, process)
+    assert reachable_ports() <= before, "nothing of it can be reached from another machine"
     ray_workers = workers(process.pid, b"ray::RayTrainWorker") or _everywhere(b"ray::RayTrainWorker")
     os.kill(ray_workers[-1], signal.SIGKILL)
     finish(process, timeout=400)
@@ -196,6 +198,18 @@ def test_ray_goes_on_after_a_worker_was_killed(recipe: Callable[..., Path], tmp_
     assert starts[-1] >= 12, "it went on from a registered checkpoint, not from the start"
     for seen in samples_of_epochs(run, 6, -(-SAMPLES // 16)):
         assert seen == Counter(range(SAMPLES))
+
+
+def reachable_ports() -> set[str]:
+    """Returns all places where something listens that are not the loopback."""
+    loopback = ("0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000")
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, place, _, state, *_ = line.split()
+            if state == "0A" and place.partition(":")[0] not in loopback:
+                found.add(place)
+    return found
 
 
 def _everywhere(mark: bytes) -> list[int]:

@@ -12,14 +12,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from cruciform.data.grain import index_shuffle
+from cruciform.data.grain import shuffled_place
 from cruciform.errors import DataError
 
 MOST_LISTED = 2**20
 """Samples whose order is listed, 8 MB an epoch. Above, Grain's cipher gives any place without a list; below some ten
 thousand it would be slow, for it walks on until it falls within the samples."""
-
-ROUNDS = 4  # of the cipher; what Grain itself uses
 
 
 @dataclass(frozen=True)
@@ -62,8 +60,8 @@ class Order:
         if self.samples <= MOST_LISTED:
             shuffled = _permutation(self.samples, self.seed, epoch)
             return [int(shuffled[place]) for place in positions]
-        key, last = _epoch_key(self.seed, epoch), self.samples - 1
-        return [index_shuffle(place, max_index=last, seed=key, rounds=ROUNDS) for place in positions]
+        key = _epoch_key(self.seed, epoch)
+        return [shuffled_place(place, places=self.samples, key=key) for place in positions]
 
 
 def share_of(positions: range, rank: int, world: int) -> range:

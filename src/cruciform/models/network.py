@@ -20,10 +20,12 @@ class Network(nn.Module):
         config: What the network was built from.
         exceptions: Layers that another non-linearity than a ReLU follows, for initialisation.
         siblings: Layers, by name, that read the same input and so share their fan-out, for initialisation.
+        biases: Layers, by name, whose biases start at another value than the rule's.
     """
 
     exceptions: Mapping[str, str | None] = {}
     siblings: Sequence[Sequence[str]] = ()
+    biases: Mapping[str, float] = {}
 
     def __init__(self, config: "NetworkConfig") -> None:
         super().__init__()

@@ -60,6 +60,10 @@ class NiNConfig(NetworkConfig):
         return NiN(self)
 
 
+OPEN = 2.0
+"""Initial bias of the classes: several deviations of the initial logits."""
+
+
 class NiN(Network):
     """Three blocks of spatial and 1×1 layers, global average pooling, no fully connected layer."""
 
@@ -82,6 +86,10 @@ class NiN(Network):
                 self.features.add_module(f"pool{number}", pool(3, stride=2, ceil_mode=True))
                 self.features.add_module(f"drop{number}", nn.Dropout(config.dropout))
         self.pool3 = nn.AdaptiveAvgPool2d(1)
+        # The ReLU behind the classes starts open, or it closes for good within some steps, class after class. Softmax
+        # does not see a number that is added to all classes.
+        classes = f"features.cccp{number}_{index}"
+        self.biases, self.exceptions = {classes: OPEN}, {classes: None}
 
     def _append(self, name: str, c: int, layer: Spatial) -> None:
         self.features.add_module(name, conv_layer(same_conv(c, layer.filters, layer.kernel), layer.scheme))

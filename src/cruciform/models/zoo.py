@@ -38,6 +38,8 @@ def create_model(
     """
     network = model_config(name, **options).build()
     initialise_(network, init, exceptions=network.exceptions, siblings=network.siblings, generator=generator)
+    for layer, value in network.biases.items():
+        torch.nn.init.constant_(network.get_parameter(f"{layer}.bias"), value)
     return network
 
 

@@ -77,8 +77,8 @@ def evaluate(
     runtime = learner.runtime
     if any(runtime.most(int(stopped))):
         raise EvaluationStopped
-    confusion = runtime.sum(confusion.to(runtime.device)).cpu()
-    loss, top5 = runtime.sum(sums.to(runtime.device)).tolist()
+    confusion = runtime.sum(confusion)
+    loss, top5 = runtime.sum(sums).tolist()
     samples = int(confusion.sum())
     return Evaluation(
         samples=samples,

@@ -263,6 +263,7 @@ class _Training:
             step, bad = progress.step, progress.bad_steps
             self._become_(start)
             self.progress.step, self.progress.bad_steps = step, bad
+            self._save()  # what was decided must last, or a kill would decide it anew
             what += f"; rolled back to the weights of step {start.step}"
         else:
             what += "; skipped"

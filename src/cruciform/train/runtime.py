@@ -94,9 +94,9 @@ class Together(Runtime):
 
     def sum(self, numbers: Tensor) -> Tensor:
         """Sums over the group."""
-        numbers = numbers.clone()
-        dist.all_reduce(numbers)
-        return numbers
+        total = numbers.to(self.device, copy=True)
+        dist.all_reduce(total)
+        return total.to(numbers.device)
 
     def most(self, *numbers: int) -> tuple[int, ...]:
         """Takes the maximum over the group."""

@@ -310,3 +310,24 @@ def test_a_torn_line_is_passed_over_and_what_was_taken_back_does_not_count(tmp_p
         ("start", 0), ("step", 5), ("start", 5), ("step", 6),
     ]  # fmt: skip
     assert all(json.loads(line) for line in path.read_text().splitlines() if not line.endswith('"st'))
+
+
+def test_a_callers_own_code_gets_the_network_that_is_judged(make: Any, tmp_path: Path) -> None:
+    from cruciform import train_network
+
+    trained = train_network(make(average=0.9, epochs=1), tmp_path / "run", model=network(), device="cpu")
+    assert not trained.training
+    kept = weights(tmp_path / "run")
+    assert all(torch.equal(kept[f"average.{name}"], tensor) for name, tensor in trained.state_dict().items())
+
+
+@pytest.mark.slow
+def test_a_compiled_network_learns_the_same(make: Any, tmp_path: Path) -> None:
+    go(make(epochs=1, augment=[]), tmp_path / "plain", model=nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)))
+    torch.manual_seed(0)
+    first = weights(tmp_path / "plain")
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3072, 10))
+    go(make(epochs=1, augment=[], compile=True), tmp_path / "compiled", model=model)
+    second = weights(tmp_path / "compiled")
+    assert first.keys() == second.keys()
+    assert all(torch.isfinite(tensor).all() for tensor in second.values())

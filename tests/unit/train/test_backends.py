@@ -1,0 +1,85 @@
+import pytest
+
+from cruciform.errors import RunError
+from cruciform.train.backends.backend import BACKENDS, Job, check_end
+from cruciform.train.backends.ray import _is_loopback, cluster
+from cruciform.train.cookbook import load_recipe
+from cruciform.train.follow import following
+from cruciform.train.journal import Journal
+from cruciform.train.observer import Observer, Plan, StepRecord
+from cruciform.train.run import Run
+from cruciform.train.start import start
+
+
+def test_the_backends_are_these() -> None:
+    import cruciform.train.start  # noqa: F401
+
+    assert set(BACKENDS.names()) == {"local", "ddp", "ray"}
+
+
+def test_the_local_backend_is_one_process(tmp_path: object) -> None:
+    job = Job(load_recipe("nin_cifar10"), Run(tmp_path), workers=3)  # type: ignore[arg-type]
+    with pytest.raises(RunError, match="one process, not 3; use --backend ddp or --backend ray"):
+        start(job)
+
+
+@pytest.mark.parametrize(
+    ("address", "loopback"),
+    [
+        ("127.0.0.1:6379", True), ("localhost:6379", True), ("[::1]:6379", True), ("auto", True),
+        ("10.0.0.7:6379", False), ("ray://head.example:10001", False), ("0.0.0.0:6379", False), ("cluster", False),
+    ],
+)  # fmt: skip
+def test_what_others_can_reach(address: str, loopback: bool) -> None:
+    assert _is_loopback(address) is loopback
+
+
+def test_a_cluster_that_others_can_reach_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NotYet:
+        @staticmethod
+        def is_initialized() -> bool:
+            return False
+
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.7:6379")
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    with pytest.raises(RunError, match="can be reached by others; set RAY_AUTH_MODE=token"), cluster(NotYet):
+        pass
+
+
+def test_the_error_of_a_run_is_raised_again_where_it_was_started(tmp_path: object) -> None:
+    run = Run(tmp_path)  # type: ignore[arg-type]
+    journal = Journal(run.log)
+    journal.write("end", step=3, state="failed", error="NonFiniteError", reason="the gradient is not finite")
+    with pytest.raises(ArithmeticError, match="the gradient is not finite"):
+        check_end(run)
+    journal.write("end", step=9, state="done")
+    journal.close()
+    check_end(run)
+
+
+def test_a_run_can_be_followed_by_its_log(tmp_path: object) -> None:
+    run = Run(tmp_path)  # type: ignore[arg-type]
+    seen: list[object] = []
+
+    class Look(Observer):
+        def started(self, plan: Plan) -> None:
+            seen.append(plan)
+
+        def stepped(self, record: StepRecord) -> None:
+            seen.append((record.step, record.samples))
+
+        def finished_epoch(self, epoch: int, step: int, figures: dict[str, object]) -> None:
+            seen.append((epoch, figures["train_loss"]))
+
+        def noticed(self, what: str, step: int) -> None:
+            seen.append(what)
+
+    journal = Journal(run.log)
+    journal.write("notice", step=0, what="long ago")
+    with following(run, Look()):
+        journal.write("start", step=4, steps=20, steps_per_epoch=10, samples=80, world=2)
+        journal.write("step", step=8, loss=2.0, rate=0.1, norm=1.0)
+        journal.write("epoch", step=10, epoch=1, train_loss=1.5)
+        journal.write("notice", step=10, what="something")
+    journal.close()
+    assert seen == [Plan(run.directory, 4, 20, 10, 80, 2), (8, 32), (1, 1.5), "something"]
