@@ -23,6 +23,7 @@ from cruciform.train.checkpoint import Checkpoint, load
 from cruciform.train.datasets import open_datasets
 from cruciform.train.evaluation import EvaluationStopped, evaluate
 from cruciform.train.learner import Learner
+from cruciform.train.memory import keep_freed_memory
 from cruciform.train.network import build_model
 from cruciform.train.observer import Observer, Plan, StepRecord
 from cruciform.train.recipe import Recipe
@@ -107,6 +108,8 @@ def train(
     Raises:
         Interrupted: A signal asked the run to end; its state is saved.
     """
+    if runtime.device.type == "cpu":
+        keep_freed_memory()
     with ExitStack() as stack:
         watchers = list(observers)
         if runtime.leads:

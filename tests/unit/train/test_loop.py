@@ -322,6 +322,7 @@ def test_a_callers_own_code_gets_the_network_that_is_judged(make: Any, tmp_path:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it loads its compiler
 def test_a_compiled_network_learns_the_same(make: Any, tmp_path: Path) -> None:
     go(make(epochs=1, augment=[]), tmp_path / "plain", model=nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)))
     torch.manual_seed(0)
