@@ -16,6 +16,7 @@
     ├── CheckpointError       a checkpoint that can't be written or read   5
     ├── NonFiniteError        a loss or weight that is no number any more  6    (ArithmeticError)
     ├── RunError              a run that can't be started or gone on with  7
+    ├── DeployError           a network that can't be shipped as asked     8
     ├── UnknownNameError      a name that no registry knows                     (LookupError)
     ├── CountError            two counts of one network that disagree
     ├── DiagnosisError        a network in which no gradient can be measured
@@ -100,6 +101,12 @@ class RunError(CruciformError):
     """A run can't be started, or not be gone on with, as asked."""
 
     exit_code = 7
+
+
+class DeployError(CruciformError):
+    """A network can't be brought into an engine, or gives other results there."""
+
+    exit_code = 8
 
 
 class UnknownNameError(CruciformError, LookupError):

@@ -21,6 +21,7 @@ FLAGS = {
         "--json",
     },
     "coverage": {"--library", "--scheme", "--sample", "--journal", "--result", "--table", "--json"},
+    "deploy": {"--output", "--target", "--batch", "--threads", "--rounds", "--input", "--json"},
     "evaluate": {"--recipe", "--set", "--device", "--plot", "--json"},
     "recipes": {"--json"},
     "runs": {"--json"},

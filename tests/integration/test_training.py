@@ -113,6 +113,7 @@ def test_a_loss_that_is_no_number_has_its_own_exit_code(command: Command, recipe
     assert Run(tmp_path / "runs" / "small").status()["state"] == "failed"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     subprocess.run(["unshare", "-Urm", "true"], capture_output=True, check=False).returncode != 0,  # noqa: S607
     reason="no user namespaces here, so no small file system can be mounted",

@@ -62,6 +62,26 @@ def find_model(name: str, size: str | None, *, init: str | None = None) -> "tupl
     return model, read_size(size) if size else usual
 
 
+def find_trained(name: str, size: str | None) -> "tuple[nn.Module, tuple[int, ...]]":
+    """Returns the network of a run or of a model directory with its weights, or one by name; and its input."""
+    from cruciform.store.directory import CARD, input_size, load
+
+    path = Path(name)
+    if (path / CARD).is_file():
+        recorded = input_size(path)
+        if size is None and recorded is None:
+            raise OptionError(f"{name} does not say the size of its input; add --input, for instance --input 3x224x224")
+        return load(path), read_size(size) if size else recorded or ()
+    from cruciform.train.run import Run
+
+    if Run(path).exists:
+        from cruciform.train.judge import trained_network
+
+        trained = trained_network(path)
+        return trained.model, read_size(size) if size else trained.input_size
+    return find_model(name, size)
+
+
 def _import_model(name: str) -> "nn.Module":
     from torch import nn
 

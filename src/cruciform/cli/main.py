@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from cruciform import __version__
-from cruciform.cli import convert, coverage, doctor, evaluate, models, paper, profile, recipes, runs, train
+from cruciform.cli import convert, coverage, deploy, doctor, evaluate, models, paper, profile, recipes, runs, train
 from cruciform.errors import CheckpointError, CruciformError
 from cruciform.files import DISK_FULL
 
@@ -32,6 +32,7 @@ app.command("recipes")(recipes.recipes)
 app.command("train")(train.train)
 app.command("runs")(runs.runs)
 app.command("evaluate")(evaluate.evaluate)
+app.command("deploy")(deploy.deploy)
 app.add_typer(paper.app, name="paper")
 
 

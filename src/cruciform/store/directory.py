@@ -102,6 +102,12 @@ def load(directory: Path | str, model: nn.Module | None = None) -> nn.Module:
     return model
 
 
+def input_size(directory: Path | str) -> tuple[int, ...] | None:
+    """Returns the size of the input that a directory names, where it names one."""
+    size = _read_card(Path(directory))["input_size"]
+    return tuple(int(extent) for extent in size) if size else None
+
+
 def _put_plans_(model: nn.Module, plans: Mapping[str, LayerPlan]) -> nn.Module:
     found = {item.name: item.module for item in find_modules(model).values()}
     replacements: dict[int, nn.Module] = {}

@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
+
+from torch import nn
 
 from cruciform.data.loader import Loader
 from cruciform.data.order import Order
@@ -63,18 +66,44 @@ def judge(
     return _judge(made, run if run.exists else None, device, advance)
 
 
+class Trained(NamedTuple):
+    """What a run has learnt.
+
+    Attributes:
+        model: The network, or the average of its weights where the recipe has one.
+        input_size: Of one image, as it was judged.
+    """
+
+    model: nn.Module
+    input_size: tuple[int, ...]
+
+
+def trained_network(directory: Path) -> Trained:
+    """Returns the network of the newest checkpoint of a run, and the size of its input."""
+    run = Run(directory)
+    recipe = run.recipe()
+    runtime = Alone(pick_device("cpu"))
+    _, test = open_datasets(recipe.data, runtime)
+    learner, _ = _restore(recipe, run, runtime, classes=len(test.classes))
+    sample = Loader(test, Order(len(test), 1), recipe.prepare).read(0)
+    return Trained(learner.evaluated(), tuple(sample.images.shape[1:]))
+
+
+def _restore(recipe: Recipe, run: Run | None, runtime: Alone, *, classes: int) -> tuple[Learner, int | None]:
+    learner = Learner(recipe, build_model(recipe.model, classes=classes, seed=recipe.seed), runtime)
+    if run is None:
+        return learner, None
+    checkpoint, problems = run.checkpoints().load_newest()
+    if checkpoint is None:
+        raise CheckpointError(f"{run.directory} has no whole checkpoint. {' '.join(problems)}")
+    learner.load_state_(checkpoint.tensors, checkpoint.values["learner"])
+    return learner, checkpoint.step
+
+
 def _judge(recipe: Recipe, run: Run | None, device: str, advance: Callable[[int, int], None]) -> Judgement:
     runtime = Alone(pick_device(device))
     _, test = open_datasets(recipe.data, runtime)
-    model = build_model(recipe.model, classes=len(test.classes), seed=recipe.seed)
-    learner = Learner(recipe, model, runtime)
-    step = None
-    if run:
-        checkpoint, problems = run.checkpoints().load_newest()
-        if checkpoint is None:
-            raise CheckpointError(f"{run.directory} has no whole checkpoint. {' '.join(problems)}")
-        learner.load_state_(checkpoint.tensors, checkpoint.values["learner"])
-        step = checkpoint.step
+    learner, step = _restore(recipe, run, runtime, classes=len(test.classes))
     order = Order(len(test), recipe.evaluation.batch)
     loader = Loader(test, order, recipe.prepare, threads=recipe.data.threads)
     return Judgement(evaluate(learner, loader, advance=advance), tuple(test.classes), step)

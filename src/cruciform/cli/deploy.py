@@ -1,0 +1,64 @@
+"""``cruciform deploy``: a network in an engine, every layer in its fastest form, never slower than dense."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cruciform.cli.common import JsonOption, ModelArgument, SizeOption, console, find_trained, print_json, print_table
+
+
+def deploy(
+    model: ModelArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Write the artefact here.")],
+    target: Annotated[str, typer.Option(help="onnxruntime, openvino, openvino-bf16 or torch.")] = "onnxruntime",
+    batch: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the engine.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of every candidate; the shortest time counts.")] = 7,
+    size: SizeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure every equal form of every layer in the engine itself, and ship the fastest network.
+
+    MODEL may also be a run of 'cruciform train' or a model directory.
+
+    Example: cruciform deploy vgg11_gmp_lr --target onnxruntime --batch 1 -o vgg11-lr-onnx
+    """
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from cruciform.deploy.choose import Setting, choose_forms
+    from cruciform.deploy.package import ship
+    from cruciform.deploy.targets import TARGETS
+
+    engine = TARGETS.get(target)
+    network, usual = find_trained(model, size)
+    setting = Setting(engine, usual, batch=batch, threads=threads, rounds=rounds)
+    columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, transient=True, console=console(error=True)) as bar:
+        task = bar.add_task("measuring")
+        choice = choose_forms(network, setting, tell=lambda what: bar.update(task, description=f"measuring {what}"))
+        bar.update(task, description="writing")
+        report = ship(network, choice, setting, output, target=target, name=model)
+    if as_json:
+        print_json(report)
+        return
+    print_table(
+        f"{model} in {target}, batch {batch}, {threads} thread{'s' if threads > 1 else ''}: each layer alone, ms",
+        ("layer", "plan", "chosen", "concat", "tail", "dense"),
+        [
+            (
+                layer.name,
+                layer.plan,
+                choice.forms[layer.name],
+                *(
+                    f"{1e3 * layer.seconds[form]:.3f}" if form in layer.seconds else "none"
+                    for form in ("concat", "tail", "dense")
+                ),
+            )
+            for layer in choice.layers
+        ],
+        left=3,
+    )
+    dense = f", the equal dense network {report['dense_milliseconds']:.2f} ms" if choice.dense else ""
+    console().print(f"{report['milliseconds']:.2f} ms{dense}: {report['verdict']}")
+    console().print(f"strays from PyTorch by {report['largest_error']:.1e} of the output's range; written to {output}")

@@ -1,0 +1,73 @@
+"""Times of several engines on the same images, side by side: in turns, on one thread, the shortest of some rounds.
+
+The time is that which the processor spent on this process, so that what else the machine does counts less; on several
+threads it is the time that passed.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from numpy.typing import NDArray
+
+from cruciform.deploy.target import Engine
+
+WARM_UP = 2
+LEAST_SECONDS = 0.02  # an engine is run so often in a turn that a turn lasts at least so long
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The times of one engine, in seconds for one run.
+
+    Attributes:
+        rounds: One time a round.
+    """
+
+    rounds: tuple[float, ...]
+
+    @property
+    def best(self) -> float:
+        """The shortest."""
+        return min(self.rounds)
+
+    @property
+    def middle(self) -> float:
+        """The median."""
+        return median(self.rounds)
+
+    @property
+    def drift(self) -> float:
+        """How far the slowest half of the rounds strays above the best, as a share: a busy machine shows here."""
+        return self.middle / self.best - 1
+
+
+def time_engines(
+    engines: Mapping[str, Engine], images: NDArray[Any], *, rounds: int, threads: int = 1
+) -> dict[str, Timing]:
+    """Times engines in turns.
+
+    Args:
+        engines: What to time, by name.
+        images: What on.
+        rounds: Turns of each.
+        threads: How many the engines use: with one the processor's time counts, with more that on the wall.
+    """
+    clock = time.process_time if threads == 1 else time.perf_counter
+    repeats = {}
+    for name, engine in engines.items():
+        for _ in range(WARM_UP):
+            start = time.perf_counter()
+            engine(images)
+            last = time.perf_counter() - start
+        repeats[name] = max(1, round(LEAST_SECONDS / max(last, 1e-9)))
+    times: dict[str, list[float]] = {name: [] for name in engines}
+    for _ in range(rounds):
+        for name, engine in engines.items():
+            start = clock()
+            for _ in range(repeats[name]):
+                engine(images)
+            times[name].append((clock() - start) / repeats[name])
+    return {name: Timing(tuple(values)) for name, values in times.items()}

@@ -1,0 +1,59 @@
+"""The forms that each layer of basis filters can take, and a network built with one chosen for each: always equal."""
+
+import copy
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule
+
+from cruciform.conversion.dense import dense_layer
+from cruciform.conversion.surgery import find_modules, replace_modules_
+from cruciform.deploy.graph import Rewrite, capture, rewrite_
+from cruciform.errors import NotLinearError
+from cruciform.nn.composite import CompositeConv
+
+Form = Literal["concat", "tail", "split", "dense"]
+FORMS: tuple[Form, ...] = ("concat", "tail", "split", "dense")
+"""concat, tail, split: see ``cruciform.deploy.graph``; dense: the one equal kernel, where there is one."""
+
+
+def composite_layers(model: nn.Module) -> dict[str, CompositeConv]:
+    """Returns the layers of basis filters, by the first of their names."""
+    return {item.name: item.module for item in find_modules(model).values() if isinstance(item.module, CompositeConv)}
+
+
+def why_not_dense(layer: CompositeConv) -> str | None:
+    """Returns why a layer has no equal dense kernel; None where it has one."""
+    try:
+        layer.dense_kernel()
+    except NotLinearError as error:
+        return str(error)
+    return None
+
+
+def build_form(
+    model: nn.Module, forms: Mapping[str, Form], input_size: tuple[int, ...], *, batch: int = 2
+) -> GraphModule:
+    """Returns a graph that computes what a network does, with each of its layers in the form that is asked for.
+
+    Args:
+        model: The network, which is left as it is.
+        forms: A form for layers by name; others are ``concat``.
+        input_size: Of one image.
+        batch: Images at a time.
+    """
+    model = copy.deepcopy(model)
+    layers = composite_layers(model)
+    dense = {id(layers[name]): dense_layer(layers[name]) for name, form in forms.items() if form == "dense"}
+    graph = capture(replace_modules_(model, dense), input_size, batch=batch)
+    rewrites: dict[str, Rewrite] = {name: form for name, form in forms.items() if form != "dense"}
+    return rewrite_(graph, rewrites)
+
+
+def largest_error(model: nn.Module, graph: nn.Module, images: Tensor) -> float:
+    """Returns the largest difference between the outputs of two forms, as a share of the output's range."""
+    with torch.no_grad():
+        expected, found = model.eval()(images), graph(images)
+    return float((expected - found).abs().max() / (expected.max() - expected.min()).clamp(min=1e-30))

@@ -1,0 +1,111 @@
+"""What is shipped: a directory with the engine's own file, and all that is known about it, checked by sums.
+
+::
+
+    DIR/model.onnx        or what the engine calls it
+    DIR/deploy.json       the forms, their times, the versions, how far it strays from PyTorch
+    DIR/manifest.json     checksums of both
+"""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from cruciform.deploy.choose import Choice, Setting
+from cruciform.deploy.forms import build_form, composite_layers
+from cruciform.deploy.target import Engine
+from cruciform.deploy.targets import TARGETS
+from cruciform.errors import DamagedError, DeployError
+from cruciform.files import MANIFEST, new_directory, read_manifest, write_json
+from cruciform.measure.record import hardware, versions
+
+FORMAT = 1
+REPORT = "deploy.json"
+LARGEST_ERROR = {"openvino-bf16": 5e-2}
+USUAL_ERROR = 1e-4  # of the range of the output
+
+
+def ship(
+    model: nn.Module, choice: Choice, setting: Setting, directory: Path, *, target: str, name: str
+) -> dict[str, Any]:
+    """Writes the artefact of a network in the forms that were chosen, after it has computed what PyTorch does.
+
+    Args:
+        model: The network.
+        choice: The forms.
+        setting: What they were chosen for.
+        directory: Where to; replaced as a whole where it is an artefact of ours already.
+        target: The name of the engine.
+        name: The name of the network, for the report.
+
+    Returns:
+        The report.
+    """
+    if directory.exists() and any(directory.iterdir()) and not (directory / REPORT).is_file():
+        raise DeployError(f"{directory} exists and is not what 'cruciform deploy' wrote; choose another name")
+    with new_directory(directory, manifest={"format": FORMAT}) as part:
+        graph = build_form(model, choice.forms, setting.input_size, batch=max(2, setting.batch))
+        setting.target.write(graph, setting.input_size, part, batch=setting.batch)
+        error = _largest_error(model, setting.target.load(part, threads=setting.threads), setting)
+        allowed = LARGEST_ERROR.get(target, USUAL_ERROR)
+        if error > allowed:
+            raise DeployError(
+                f"{target} strays from PyTorch by {error:.1e} of the output's range, more than {allowed:.0e}"
+            )
+        report = {
+            "format": FORMAT,
+            "network": name,
+            "target": target,
+            "input_size": list(setting.input_size),
+            "batch": setting.batch,
+            "threads": setting.threads,
+            "rounds": setting.rounds,
+            "milliseconds": 1e3 * choice.timing.best,
+            "milliseconds_median": 1e3 * choice.timing.middle,
+            "dense_milliseconds": 1e3 * choice.dense.best if choice.dense else None,
+            "of_dense": choice.timing.best / choice.dense.best if choice.dense else None,
+            "verdict": verdict(choice),
+            "largest_error": error,
+            "forms": dict(choice.forms),
+            "plans": {layer: module.plan.to_dict() for layer, module in composite_layers(model).items()},
+            "layers": [asdict(layer) for layer in choice.layers],
+            "tried": dict(choice.tried),
+            "versions": versions(setting.target.packages),
+            "hardware": hardware(),
+        }
+        write_json(part / REPORT, report)
+    return report
+
+
+def open_artefact(directory: Path, *, threads: int = 1) -> Engine:
+    """Returns what runs an artefact, where it is what was written."""
+    try:
+        read_manifest(directory)
+        report = json.loads((directory / REPORT).read_text("utf-8"))
+    except (DamagedError, OSError, ValueError) as error:
+        raise DeployError(f"{directory} is not what 'cruciform deploy' wrote: {error}; see {MANIFEST}") from error
+    return TARGETS.get(report["target"]).load(directory, threads=threads)
+
+
+def verdict(choice: Choice) -> str:
+    """Returns in words whether basis filters pay here."""
+    if not choice.layers:
+        return "this network has no layers of basis filters"
+    if choice.dense is None:
+        return "no equal dense network exists; shipped in the fastest form"
+    if choice.is_dense:
+        return "basis filters do not pay here; shipped as the equal dense network"
+    return f"{choice.timing.best / choice.dense.best:.0%} of the equal dense network's time"
+
+
+def _largest_error(model: nn.Module, engine: Engine, setting: Setting) -> float:
+    images = torch.randn(setting.batch, *setting.input_size, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = model.eval()(images).numpy()
+    reach = float(expected.max() - expected.min())
+    return float(np.abs(engine(images.numpy()) - expected).max() / max(reach, 1e-30))

@@ -1,0 +1,125 @@
+"""Every form computes the same, and has the graph that it promises."""
+
+from collections import Counter
+
+import pytest
+import torch
+from torch import nn
+from torch.fx import GraphModule
+
+from cruciform import convert, create_model
+from cruciform.deploy.forms import FORMS, Form, build_form, composite_layers, largest_error, why_not_dense
+from cruciform.deploy.graph import CAT, capture
+from cruciform.errors import DeployError
+
+aten = torch.ops.aten
+SIZE = (3, 48, 48)
+
+
+def normed(scheme: str) -> nn.Module:
+    def block(c: int, d: int, stride: int = 1) -> nn.Sequential:
+        return nn.Sequential(nn.Conv2d(c, d, 3, stride, 1, bias=False), nn.BatchNorm2d(d), nn.ReLU(inplace=True))
+
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        block(3, 8),
+        block(8, 12, 2),
+        nn.MaxPool2d(2),
+        block(12, 16),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(16, 5),
+    )
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            assert module.running_mean is not None
+            assert module.running_var is not None
+            module.running_mean.normal_()
+            module.running_var.uniform_(0.5, 2)
+            nn.init.normal_(module.weight)
+            nn.init.normal_(module.bias)
+    return convert(model, scheme).model
+
+
+def network(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    schemes = {"normed": "lr", "joined": "lr-join-wfull"}
+    return normed(schemes[name]) if name in schemes else create_model(name, num_classes=5, input_size=SIZE[1]).eval()
+
+
+NAMES = ["normed", "joined", "nin_c3_lr"]
+
+
+def operations(graph: GraphModule) -> Counter[object]:
+    return Counter(node.target for node in graph.graph.nodes if node.op == "call_function")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_form_computes_the_same_and_leaves_the_network_alone(name: str, form: Form) -> None:
+    model = network(name)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    graph = build_form(model, dict.fromkeys(composite_layers(model), form), SIZE)
+    images = torch.randn(3, *SIZE, generator=torch.Generator().manual_seed(1))
+    assert largest_error(model, graph, images) < 1e-5
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+    assert composite_layers(model)
+
+
+@pytest.mark.parametrize("name", ["normed", "vgg11_gmp_lr"])
+def test_a_tail_leaves_no_activation_or_pooling_behind_a_concatenation(name: str) -> None:
+    model = network(name)
+    graph = build_form(model, dict.fromkeys(composite_layers(model), "tail"), SIZE)
+    for node in graph.graph.nodes:
+        if node.target in (aten.relu.default, aten.max_pool2d.default):
+            assert node.args[0].target is not CAT
+
+
+def test_split_layers_read_without_a_concatenation() -> None:
+    model = network("vgg11_gmp_lr")
+    layers = composite_layers(model)
+    counts = operations(build_form(model, dict.fromkeys(layers, "split"), SIZE))
+    # Each of 7 composite layers behind the first reads two groups with each of its two kernels.
+    assert counts[aten.conv2d.default] == 2 + 7 * 4
+    assert counts[CAT] == 1, "the last one, in front of the fully connected layers"
+
+
+def test_forms_can_be_mixed() -> None:
+    model = network("vgg11_gmp_lr")
+    forms: dict[str, Form] = dict(zip(composite_layers(model), ["dense", "split", "tail", "concat"] * 2, strict=True))
+    graph = build_form(model, forms, SIZE)
+    assert largest_error(model, graph, torch.randn(2, *SIZE)) < 1e-5
+
+
+def test_batch_norm_is_folded_in_every_form() -> None:
+    model = network("normed")
+    for form in FORMS:
+        graph = build_form(model, dict.fromkeys(composite_layers(model), form), SIZE)
+        assert not [node for node in graph.graph.nodes if "norm" in str(node.target)]
+
+
+def test_a_concatenation_within_another_is_not_made() -> None:
+    model = create_model("googlenet_lr", num_classes=5, input_size=96).eval()
+    layers = composite_layers(model)
+    plain, tail = (
+        operations(build_form(model, dict.fromkeys(layers, form), (3, 96, 96))) for form in ("concat", "tail")
+    )
+    assert plain[CAT] == 9 + len(layers)
+    assert tail[CAT] == 9, "those of the modules alone"
+
+
+def test_a_layer_says_why_it_has_no_dense_form() -> None:
+    model = network("vgg11_gmp_sf")
+    (layer, *_) = composite_layers(model).values()
+    with torch.no_grad():
+        layer.get_parameter("bias_0_0").fill_(1.0)
+    assert "cuts off at the border" in (why_not_dense(layer) or "")
+
+
+def test_a_network_that_cannot_be_followed_is_said() -> None:
+    class Odd(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if bool(x.sum() > 0) else x
+
+    with pytest.raises(DeployError, match="torch.export can't follow this network"):
+        capture(Odd(), (3, 4, 4))
