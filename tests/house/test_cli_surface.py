@@ -21,6 +21,7 @@ FLAGS = {
         "--json",
     },
     "coverage": {"--library", "--scheme", "--sample", "--journal", "--result", "--table", "--json"},
+    "bench": {"--suite", "--target", "--batch", "--threads", "--rounds", "--plot", "--json"},
     "deploy": {"--output", "--target", "--batch", "--threads", "--rounds", "--input", "--json"},
     "evaluate": {"--recipe", "--set", "--device", "--plot", "--json"},
     "recipes": {"--json"},

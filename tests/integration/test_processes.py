@@ -49,7 +49,7 @@ def recipe(tmp_path: Path) -> Callable[..., Path]:
 def command(*words: object) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-m", "cruciform", "train", *map(str, words)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "CRUCIFORM_TIMEOUT": "15"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

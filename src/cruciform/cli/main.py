@@ -11,7 +11,20 @@ from typing import Annotated
 import typer
 
 from cruciform import __version__
-from cruciform.cli import convert, coverage, deploy, doctor, evaluate, models, paper, profile, recipes, runs, train
+from cruciform.cli import (
+    bench,
+    convert,
+    coverage,
+    deploy,
+    doctor,
+    evaluate,
+    models,
+    paper,
+    profile,
+    recipes,
+    runs,
+    train,
+)
 from cruciform.errors import CheckpointError, CruciformError
 from cruciform.files import DISK_FULL
 
@@ -33,6 +46,7 @@ app.command("train")(train.train)
 app.command("runs")(runs.runs)
 app.command("evaluate")(evaluate.evaluate)
 app.command("deploy")(deploy.deploy)
+app.command("bench")(bench.bench)
 app.add_typer(paper.app, name="paper")
 
 

@@ -22,7 +22,8 @@ from cruciform.train.datasets import open_datasets
 from cruciform.train.loop import Interrupted, train
 from cruciform.train.runtime import Alone, Together, pick_device
 
-RESTARTS = 5  # the first one after a kill often finds the old group's port still closing
+RESTARTS = 10  # the first one after a kill often does not come about: gloo finds a port that is closing, or waits
+CONNECT = 30  # seconds
 LAUNCHED = "CRUCIFORM_LAUNCHED"
 """Environment variable: set in processes that were started by the launcher below, which speaks for them."""
 
@@ -44,8 +45,7 @@ def _join(job: Job) -> bool:
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    seconds = float(os.environ.get(TIMEOUT, "600"))
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(seconds=seconds))
+    _connect("nccl" if device.type == "cuda" else "gloo")
     launched = LAUNCHED in os.environ
     try:
         runtime = Together(device)
@@ -59,6 +59,14 @@ def _join(job: Job) -> bool:
         return False
     finally:
         dist.destroy_process_group()
+
+
+def _connect(backend: str) -> None:
+    """Finds the others, soon or not at all: after a kill, gloo may wait for one who will never come."""
+    seconds = float(os.environ.get(TIMEOUT, "600"))
+    dist.init_process_group(backend, timeout=timedelta(seconds=min(CONNECT, seconds)))
+    # There is no public way to give finding each other and working together different times.
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=seconds))
 
 
 def _launch(job: Job) -> None:

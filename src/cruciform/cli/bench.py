@@ -1,0 +1,104 @@
+"""``cruciform bench``: how much of the saving becomes time."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cruciform.cli.common import JsonOption, console, print_json, print_table
+
+SUITES = {
+    "vgg": ("vgg11_gmp", ("vgg11_gmp_lr", "vgg11_gmp_lr_join", "vgg11_gmp_lr_join_wfull"), (3, 224, 224)),
+    "nin": ("nin", ("nin_c3", "nin_c3_lr"), (3, 32, 32)),
+}
+
+
+def bench(
+    suite: Annotated[str, typer.Option(help="vgg or nin.")] = "vgg",
+    target: Annotated[str, typer.Option(help="onnxruntime, openvino, openvino-bf16 or torch.")] = "onnxruntime",
+    batch: Annotated[list[int] | None, typer.Option(min=1, help="Images at a time; may be repeated.")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="One: processor time; more: time on the wall.")] = 1,
+    rounds: Annotated[int, typer.Option(min=2, help="Turns of each network; the shortest counts.")] = 7,
+    plot: Annotated[Path | None, typer.Option(help="Draw MACs against milliseconds into this file.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure networks in their fastest forms against the fastest dense baseline of any engine, side by side.
+
+    Example: cruciform bench --suite vgg --target onnxruntime --batch 1 --batch 16
+    """
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from cruciform.deploy.bench import Suite, run_bench
+    from cruciform.errors import OptionError
+    from cruciform.models.zoo import create_model
+    from cruciform.registry import did_you_mean
+
+    if suite not in SUITES:
+        raise OptionError(f"unknown suite {suite!r}.{did_you_mean(suite, SUITES)} Known: {', '.join(SUITES)}")
+    baseline, networks, size = SUITES[suite]
+    columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    found = []
+    with Progress(*columns, transient=True, console=console(error=True)) as bar:
+        task = bar.add_task("measuring")
+        for images in batch or [1]:
+
+            def tell(what: str, images: int = images) -> None:
+                bar.update(task, description=f"batch {images}, {what}")
+
+            made = Suite(baseline, networks, size, create_model)
+            found.append(run_bench(made, target, batch=images, threads=threads, rounds=rounds, tell=tell))
+    if plot:
+        from cruciform.plot.bench import draw_bench
+
+        points = {
+            f"batch {bench.batch}": [
+                (row.network, row.macs / 1e9, 1e3 * row.timing.best / bench.batch)
+                for row in (bench.baseline, *bench.rows)
+            ]
+            for bench in found
+        }
+        draw_bench(points, plot, title=f"{suite} in {target}, {threads} thread{'s' if threads > 1 else ''}")
+    if as_json:
+        print_json(
+            [
+                {
+                    "target": bench.target,
+                    "batch": bench.batch,
+                    "threads": bench.threads,
+                    "baseline": bench.baseline.network,
+                    "baseline_target": bench.baseline_target,
+                    "baseline_gmacs_per_second": bench.gmacs_per_second,
+                    "networks": {
+                        row.network: {
+                            "macs": row.macs,
+                            "milliseconds": 1e3 * row.timing.best,
+                            "milliseconds_median": 1e3 * row.timing.middle,
+                            "realised": row.realised,
+                            "forms": row.forms,
+                        }
+                        for row in (bench.baseline, *bench.rows)
+                    },
+                }
+                for bench in found
+            ]
+        )
+        return
+    for bench in found:
+        print_table(
+            f"{suite} in {target}, batch {bench.batch}, {threads} thread{'s' if threads > 1 else ''}, {rounds} rounds",
+            ("network", "MACs", "ms, best", "ms, median", "of the baseline", "realised"),
+            [
+                (
+                    row.network,
+                    f"{row.macs:,}",
+                    f"{1e3 * row.timing.best:.2f}",
+                    f"{1e3 * row.timing.middle:.2f}",
+                    f"{row.timing.best / bench.baseline.timing.best:.0%}",
+                    f"{row.realised:.2f}",
+                )
+                for row in (bench.baseline, *bench.rows)
+            ],
+        )
+        console().print(
+            f"baseline: {bench.baseline.network} in {bench.baseline_target}, {bench.gmacs_per_second:.0f} GMAC/s"
+        )

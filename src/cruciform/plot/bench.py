@@ -1,0 +1,27 @@
+"""Multiply-accumulates against milliseconds, with the line on which the whole saving becomes time."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cruciform.plot.style import BLUE, GREEN, GREY, ORANGE, new_figure, save
+
+Point = tuple[str, float, float]
+
+
+def draw_bench(points: Mapping[str, Sequence[Point]], path: Path, *, title: str) -> None:
+    """Draws series of (network, GMACs, milliseconds an image); the first of each is the baseline."""
+    figure, axes = new_figure(7.2, 4.8)
+    for (label, series), colour in zip(points.items(), (BLUE, ORANGE, GREEN, GREY), strict=False):
+        _, macs, milliseconds = series[0]
+        axes.plot([0, macs], [0, milliseconds], "--", color=colour, linewidth=0.9)
+        axes.plot([p[1] for p in series], [p[2] for p in series], "o", color=colour, label=label)
+        for name, x, y in series:
+            axes.annotate(name, (x, y), textcoords="offset points", xytext=(6, -10), fontsize=7, color=colour)
+    axes.plot([], [], "--", color=GREY, label="all of the saving becomes time")
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("GMACs for an image")
+    axes.set_ylabel("milliseconds for an image")
+    axes.set_title(title)
+    axes.legend(fontsize="small", framealpha=0.85, edgecolor="none")
+    save(figure, path)
