@@ -19,6 +19,8 @@ from cruciform.schemes import SCHEMES, full, make_plan
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 
 CONVS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+# torch's own Conv3d in 16 bits reads outside its memory for some of these: other values each time, once a crash.
+DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 FILLS = ("normal", "zeros", "infinite", "not a number", "tiny", "huge", "transposed in memory")
 
 
@@ -36,7 +38,7 @@ def convolutions(draw: st.DrawFn) -> nn.Module:
         groups=groups,
         bias=draw(st.booleans()),
         padding_mode=draw(st.sampled_from(MODES)),
-        dtype=draw(st.sampled_from([torch.float32, torch.float64, torch.float16, torch.bfloat16])),
+        dtype=draw(st.sampled_from(DTYPES if rank < 3 else DTYPES[:2])),
     )
     fill = draw(st.sampled_from(FILLS))
     with torch.no_grad():
@@ -65,7 +67,7 @@ def test_any_convolution_converts_or_is_refused(data: st.DataObject, conv: nn.Mo
     assert (row.action == "replaced") == isinstance(converted[0], CompositeConv)
     assert row.reason or row.plan
     if row.action != "replaced":
-        # Its weights, not its outputs: torch's dilated Conv3d in bfloat16 can differ from itself between two calls.
+        # Its weights, not its outputs, which torch need not compute in the same way twice.
         kept = converted[0].state_dict()
         assert type(converted[0]) is type(conv)
         assert all(torch.equal(kept[name].nan_to_num(), t.nan_to_num()) for name, t in conv.state_dict().items())

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, console, print_json, print_table
+from cruciform.cli.common import JsonOption, console, measuring, print_json, print_table
 
 SUITES = {
     "vgg": ("vgg11_gmp", ("vgg11_gmp_lr", "vgg11_gmp_lr_join", "vgg11_gmp_lr_join_wfull"), (3, 224, 224)),
@@ -26,8 +26,6 @@ def bench(
 
     Example: cruciform bench --suite vgg --target onnxruntime --batch 1 --batch 16
     """
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
     from cruciform.deploy.bench import Suite, run_bench
     from cruciform.errors import OptionError
     from cruciform.models.zoo import create_model
@@ -36,17 +34,11 @@ def bench(
     if suite not in SUITES:
         raise OptionError(f"unknown suite {suite!r}.{did_you_mean(suite, SUITES)} Known: {', '.join(SUITES)}")
     baseline, networks, size = SUITES[suite]
-    columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    found = []
-    with Progress(*columns, transient=True, console=console(error=True)) as bar:
-        task = bar.add_task("measuring")
-        for images in batch or [1]:
-
-            def tell(what: str, images: int = images) -> None:
-                bar.update(task, description=f"batch {images}, {what}")
-
-            made = Suite(baseline, networks, size, create_model)
-            found.append(run_bench(made, target, batch=images, threads=threads, rounds=rounds, tell=tell))
+    made = Suite(baseline, networks, size, create_model)
+    with measuring() as tell:
+        found = [
+            run_bench(made, target, batch=images, threads=threads, rounds=rounds, tell=tell) for images in batch or [1]
+        ]
     if plot:
         from cruciform.plot.bench import draw_bench
 

@@ -3,7 +3,8 @@
 import importlib
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,6 +95,17 @@ def _import_model(name: str) -> "nn.Module":
     if not isinstance(made, nn.Module):
         raise OptionError(f"{name}() returned {type(made).__name__}, not a torch module")
     return made
+
+
+@contextmanager
+def measuring() -> "Iterator[Callable[[str], None]]":
+    """Shows that something is being measured, and for how long; gives what takes words for what it is now."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, transient=True, console=console(error=True)) as bar:
+        task = bar.add_task("measuring")
+        yield lambda what: bar.update(task, description=f"measuring {what}")
 
 
 def read_size(text: str) -> tuple[int, ...]:

@@ -5,7 +5,16 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, ModelArgument, SizeOption, console, find_trained, print_json, print_table
+from cruciform.cli.common import (
+    JsonOption,
+    ModelArgument,
+    SizeOption,
+    console,
+    find_trained,
+    measuring,
+    print_json,
+    print_table,
+)
 
 
 def deploy(
@@ -24,8 +33,6 @@ def deploy(
 
     Example: cruciform deploy vgg11_gmp_lr --target onnxruntime --batch 1 -o vgg11-lr-onnx
     """
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
     from cruciform.deploy.choose import Setting, choose_forms
     from cruciform.deploy.package import ship
     from cruciform.deploy.targets import TARGETS
@@ -33,11 +40,8 @@ def deploy(
     engine = TARGETS.get(target)
     network, usual = find_trained(model, size)
     setting = Setting(engine, usual, batch=batch, threads=threads, rounds=rounds)
-    columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, transient=True, console=console(error=True)) as bar:
-        task = bar.add_task("measuring")
-        choice = choose_forms(network, setting, tell=lambda what: bar.update(task, description=f"measuring {what}"))
-        bar.update(task, description="writing")
+    with measuring() as tell:
+        choice = choose_forms(network, setting, tell=tell)
         report = ship(network, choice, setting, output, target=target, name=model)
     if as_json:
         print_json(report)

@@ -14,10 +14,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from cruciform.deploy.choose import Choice, Setting, choose_forms
+from cruciform.deploy.choose import Choice, Setting, build_engine, choose_forms
 from cruciform.deploy.clock import Timing, time_engines
-from cruciform.deploy.forms import Form, build_form
-from cruciform.deploy.target import Engine
+from cruciform.deploy.forms import Form
 from cruciform.deploy.targets import TARGETS
 from cruciform.errors import DeployError
 from cruciform.measure.macs import profile
@@ -114,12 +113,13 @@ def run_bench(
     """
     setting = Setting(TARGETS.get(target), suite.input_size, batch, threads, rounds)
     with tempfile.TemporaryDirectory() as folder:
-        engines: dict[str, Engine] = {}
+        engines = {}
         models = {name: suite.build(name).eval() for name in (suite.baseline, *suite.networks)}
         for rival in RIVALS.get(target, F32):
             tell(f"{suite.baseline} in {rival}")
             there = Setting(TARGETS.get(rival), suite.input_size, batch, threads, rounds)
-            engines[f"{suite.baseline} in {rival}"] = _load(models[suite.baseline], {}, there, Path(folder))
+            part = Path(tempfile.mkdtemp(dir=folder))
+            engines[f"{suite.baseline} in {rival}"] = build_engine(models[suite.baseline], {}, there, part)
         choices: dict[str, Choice] = {}
         for name in suite.networks:
 
@@ -127,7 +127,8 @@ def run_bench(
                 tell(f"{name}: {what}")
 
             choices[name] = choose_forms(models[name], setting, tell=tell_of)
-            engines[name] = _load(models[name], dict(choices[name].forms), setting, Path(folder))
+            part = Path(tempfile.mkdtemp(dir=folder))
+            engines[name] = build_engine(models[name], choices[name].forms, setting, part)
         tell("all of them, side by side")
         images = torch.randn(batch, *suite.input_size, generator=torch.Generator().manual_seed(0)).numpy()
         times = time_engines(engines, images, rounds=rounds, threads=threads)
@@ -141,13 +142,6 @@ def run_bench(
         for name in suite.networks
     )
     return Bench(target, batch, threads, baseline, fastest, rows)
-
-
-def _load(model: nn.Module, forms: dict[str, Form], setting: Setting, folder: Path) -> Engine:
-    part = Path(tempfile.mkdtemp(dir=folder))
-    graph = build_form(model, forms, setting.input_size, batch=max(2, setting.batch))
-    setting.target.write(graph, setting.input_size, part, batch=setting.batch)
-    return setting.target.load(part, threads=setting.threads)
 
 
 def _realised(baseline: Row, macs: int, timing: Timing) -> float:

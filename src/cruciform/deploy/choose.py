@@ -8,7 +8,7 @@ The dense network is always among them, where there is an equal one, so that wha
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +134,14 @@ def choose_forms(model: nn.Module, setting: Setting, *, tell: Callable[[str], No
     return Choice(forms, last["chosen"], dense, tried, tuple(alone))
 
 
+def build_engine(model: nn.Module, forms: Mapping[str, Form], setting: Setting, folder: Path) -> Engine:
+    """Writes a network, its layers in some forms, into a folder as its target has them; returns what runs it."""
+    # A graph for one image alone would be made for no other number.
+    graph = build_form(model, forms, setting.input_size, batch=max(2, setting.batch))
+    setting.target.write(graph, setting.input_size, folder, batch=setting.batch)
+    return setting.target.load(folder, threads=setting.threads)
+
+
 class _Bench:
     """Builds candidates in an engine, and times them side by side."""
 
@@ -153,7 +161,7 @@ class _Bench:
             engines = {}
             for form in forms:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self._folder)))
-                engines[str(form)] = self._build(block, {"0": form}, size, folder)
+                engines[str(form)] = build_engine(block, {"0": form}, replace(self._setting, input_size=size), folder)
             seconds = {form: timing.best for form, timing in self._time(engines, size).items()}
         return LayerTimes(name, str(layer.plan), size, seconds, reason)
 
@@ -162,14 +170,8 @@ class _Bench:
         if key not in self._engines:
             folder = self._folder / str(len(self._engines))
             folder.mkdir()
-            self._engines[key] = self._build(self._model, forms, self._setting.input_size, folder)
+            self._engines[key] = build_engine(self._model, forms, self._setting, folder)
         return self._engines[key]
-
-    def _build(self, model: nn.Module, forms: Mapping[str, Form], size: tuple[int, ...], folder: Path) -> Engine:
-        setting = self._setting
-        graph = build_form(model, forms, size, batch=max(2, setting.batch))
-        setting.target.write(graph, size, folder, batch=setting.batch)
-        return setting.target.load(folder, threads=setting.threads)
 
     def _time(self, engines: Mapping[str, Engine], size: tuple[int, ...]) -> dict[str, Timing]:
         setting = self._setting

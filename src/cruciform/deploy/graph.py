@@ -48,6 +48,8 @@ def capture(model: nn.Module, input_size: tuple[int, ...], *, batch: int = 2) ->
     for node in list(graph.graph.nodes):
         if node.target is aten._native_batch_norm_legit_no_training.default:
             _fold_norm_(graph, _plain_norm(graph, node))
+        elif node.target is aten.view.default:
+            node.target = aten.reshape.default  # a view holds for one order in memory only
     for _, node in list(concatenations(graph)):
         _push_down_(graph, node, behind=frozenset({NORM}))
     return _tidied(graph)

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from cruciform.deploy.choose import Choice, Setting
-from cruciform.deploy.forms import build_form, composite_layers
+from cruciform.deploy.choose import Choice, Setting, build_engine
+from cruciform.deploy.forms import composite_layers
 from cruciform.deploy.target import Engine
 from cruciform.deploy.targets import TARGETS
 from cruciform.errors import DamagedError, DeployError
@@ -49,9 +49,7 @@ def ship(
     if directory.exists() and any(directory.iterdir()) and not (directory / REPORT).is_file():
         raise DeployError(f"{directory} exists and is not what 'cruciform deploy' wrote; choose another name")
     with new_directory(directory, manifest={"format": FORMAT}) as part:
-        graph = build_form(model, choice.forms, setting.input_size, batch=max(2, setting.batch))
-        setting.target.write(graph, setting.input_size, part, batch=setting.batch)
-        error = _largest_error(model, setting.target.load(part, threads=setting.threads), setting)
+        error = _largest_error(model, build_engine(model, choice.forms, setting, part), setting)
         allowed = LARGEST_ERROR.get(target, USUAL_ERROR)
         if error > allowed:
             raise DeployError(

@@ -1,0 +1,13 @@
+"""What holds for every target."""
+
+import pytest
+
+from cruciform.deploy.targets import TARGETS
+
+
+@pytest.mark.parametrize("name", TARGETS.names())
+def test_a_target_says_what_it_needs(name: str) -> None:
+    target = TARGETS.get(name)
+    assert target.packages
+    assert target.extra in ("onnx", "openvino", "executorch", "train")
+    assert target.__doc__

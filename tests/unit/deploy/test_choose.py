@@ -1,0 +1,155 @@
+"""Choosing by measuring, with engines whose speed we set: the fastest wins, and dense where nothing beats it."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.fx import GraphModule
+
+from cruciform import convert
+from cruciform.deploy.bench import _refuse_drift
+from cruciform.deploy.choose import Choice, Setting, choose_forms
+from cruciform.deploy.clock import Timing, time_engines
+from cruciform.deploy.graph import CAT
+from cruciform.deploy.package import open_artefact, ship, verdict
+from cruciform.deploy.target import Engine, Target
+from cruciform.deploy.targets import TARGETS
+from cruciform.errors import DeployError
+
+SIZE = (3, 16, 16)
+
+
+class Paced(Target):
+    """Runs the graph itself, and then works for as long as a price list says."""
+
+    packages = ()
+    extra = ""
+
+    def __init__(self, price: Callable[[GraphModule], float]) -> None:
+        self._price = price
+        self._graphs: dict[Path, GraphModule] = {}
+
+    def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
+        self._graphs[folder] = graph
+        (folder / "graph.txt").write_text(str(graph.graph))
+
+    def load(self, folder: Path, *, threads: int) -> Engine:
+        graph = self._graphs[folder]
+        price = self._price(graph)
+
+        def run(images: Any) -> Any:
+            end = time.process_time() + price
+            with torch.no_grad():
+                output = graph(torch.from_numpy(images)).numpy()
+            while time.process_time() < end:
+                pass
+            return output
+
+        return run
+
+
+def count(graph: GraphModule, *targets: object) -> int:
+    return sum(node.target in targets for node in graph.graph.nodes)
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(2048, 4),
+    )
+    return convert(model, "lr").model.eval()
+
+
+def choose(price: Callable[[GraphModule], float]) -> tuple[Choice, Setting]:
+    setting = Setting(Paced(price), SIZE, rounds=3)
+    return choose_forms(network(), setting), setting
+
+
+def test_dense_is_shipped_where_nothing_beats_it() -> None:
+    aten = torch.ops.aten
+    choice, _ = choose(lambda graph: 0.002 * count(graph, aten.conv2d.default) + 0.002 * count(graph, CAT))
+    assert choice.is_dense
+    assert not choice.pays
+    assert verdict(choice) == "basis filters do not pay here; shipped as the equal dense network"
+
+
+def test_the_fastest_form_of_basis_filters_is_found() -> None:
+    def price(graph: GraphModule) -> float:
+        # Dense kernels are dear, and so is an activation that reads a concatenation.
+        convolutions = [node for node in graph.graph.nodes if node.target is torch.ops.aten.conv2d.default]
+        square = sum(node.meta["val"].shape[1] == 8 for node in convolutions if "val" in node.meta)
+        behind = sum(
+            node.args[0].target is CAT for node in graph.graph.nodes if node.target is torch.ops.aten.relu.default
+        )
+        return 0.004 + 0.006 * square + 0.003 * behind + 0.004 * (len(convolutions) > 4)
+
+    choice, _ = choose(price)
+    assert set(choice.forms.values()) == {"tail"}
+    assert choice.pays
+
+
+def test_an_artefact_computes_the_same_and_notices_damage(tmp_path: Path) -> None:
+    model = network()
+    setting = Setting(TARGETS.get("torch"), SIZE, rounds=2)
+    choice = choose_forms(model, setting)
+    report = ship(model, choice, setting, tmp_path / "out", target="torch", name="test")
+    assert report["largest_error"] < 1e-5
+    images = np.random.default_rng(0).normal(size=(2, *SIZE)).astype(np.float32)
+    with torch.no_grad():
+        expected = model(torch.from_numpy(images)).numpy()
+    assert np.allclose(open_artefact(tmp_path / "out")(images), expected, atol=1e-5)
+    (tmp_path / "out" / "deploy.json").write_text("{}")
+    with pytest.raises(DeployError, match="is not what 'cruciform deploy' wrote"):
+        open_artefact(tmp_path / "out")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("precious")
+    with pytest.raises(DeployError, match="choose another name"):
+        ship(model, choice, setting, tmp_path / "mine", target="torch", name="test")
+
+
+def test_an_engine_that_strays_is_not_shipped(tmp_path: Path) -> None:
+    class Wrong(Paced):
+        def load(self, folder: Path, *, threads: int) -> Engine:
+            right = super().load(folder, threads=threads)
+            return lambda images: right(images) + 1
+
+    model = network()
+    setting = Setting(Wrong(lambda graph: 0.0), SIZE, rounds=1)
+    choice = choose_forms(model, setting)
+    with pytest.raises(DeployError, match="strays from PyTorch"):
+        ship(model, choice, setting, tmp_path / "out", target="wrong", name="test")
+    assert not (tmp_path / "out").exists()
+
+
+def test_engines_are_timed_in_turns() -> None:
+    order: list[str] = []
+
+    def engine(name: str, seconds: float) -> Engine:
+        def run(images: Any) -> Any:
+            order.append(name)
+            end = time.process_time() + seconds
+            while time.process_time() < end:
+                pass
+            return images
+
+        return run
+
+    times = time_engines({"a": engine("a", 0.03), "b": engine("b", 0.06)}, np.zeros(1), rounds=3)
+    assert order[4:] == ["a", "b"] * 3
+    assert 1.5 < times["b"].best / times["a"].best < 2.5
+
+
+def test_a_drifting_baseline_is_refused() -> None:
+    _refuse_drift(Timing((1.0, 1.05, 1.02, 1.04)))
+    with pytest.raises(DeployError, match="the baseline drifted by 20%"):
+        _refuse_drift(Timing((1.0, 1.0, 1.2, 1.3)))
