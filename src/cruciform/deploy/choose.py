@@ -129,7 +129,7 @@ def choose_forms(model: nn.Module, setting: Setting, *, tell: Callable[[str], No
         tell("the chosen network against the dense one")
         last = bench.time_networks(final)
     dense = last.get("dense")
-    if dense is not None and dense.best < last["chosen"].best:
+    if dense is not None and (forms == candidates["all dense"] or dense.best < last["chosen"].best):
         return Choice(candidates["all dense"], dense, dense, tried, tuple(alone))
     return Choice(forms, last["chosen"], dense, tried, tuple(alone))
 
