@@ -15,7 +15,8 @@ except ImportError as error:
 class Table(BaseModel):
     """A table of a recipe."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    # Schemas are built when first used, not when this is imported.
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 T = TypeVar("T", bound=Table)
