@@ -41,7 +41,9 @@ def images() -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", ["converted", pytest.param("nin_c3_lr", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("target", TARGETS.names())
+@pytest.mark.parametrize(
+    "target", ["torch", *(pytest.param(name, marks=pytest.mark.slow) for name in TARGETS.names() if name != "torch")]
+)
 def test_a_target_computes_what_pytorch_does(target: str, name: str, images: np.ndarray, tmp_path: Path) -> None:
     engine_of = TARGETS.get(target)
     model = network(name)
