@@ -9,5 +9,5 @@ from cruciform.deploy.targets import TARGETS
 def test_a_target_says_what_it_needs(name: str) -> None:
     target = TARGETS.get(name)
     assert target.packages
-    assert target.extra in ("onnx", "openvino", "executorch", "train")
+    assert target.extra in ("onnx", "openvino", "executorch", "train", "int8")
     assert target.__doc__

@@ -53,6 +53,9 @@ FENCES: dict[str, set[str]] = {
     "onnxruntime": {"deploy"},
     "onnx": {"deploy"},
     "openvino": {"deploy"},
+    "executorch": {"deploy"},
+    "nncf": {"deploy"},
+    "torchao": {"deploy"},
     "timm": {"sources"},
     "monai": {"sources"},
     "torchvision": {"sources", "coverage"},  # coverage's child declares its missing operators

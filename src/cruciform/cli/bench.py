@@ -15,10 +15,12 @@ SUITES = {
 
 def bench(
     suite: Annotated[str, typer.Option(help="vgg or nin.")] = "vgg",
-    target: Annotated[str, typer.Option(help="onnxruntime, openvino, openvino-bf16 or torch.")] = "onnxruntime",
+    target: Annotated[list[str] | None, typer.Option(help="An engine, as deploy has them; may be repeated.")] = None,
     batch: Annotated[list[int] | None, typer.Option(min=1, help="Images at a time; may be repeated.")] = None,
     threads: Annotated[int, typer.Option(min=1, help="One: processor time; more: time on the wall.")] = 1,
     rounds: Annotated[int, typer.Option(min=2, help="Turns of each network; the shortest counts.")] = 7,
+    patience: Annotated[float, typer.Option(min=0, help="Seconds for each network's search, layer by layer.")] = 120,
+    result: Annotated[Path | None, typer.Option(help="Record into this file, each part when it is done.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw MACs against milliseconds into this file.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -26,7 +28,10 @@ def bench(
 
     Example: cruciform bench --suite vgg --target onnxruntime --batch 1 --batch 16
     """
-    from cruciform.deploy.bench import Suite, run_bench
+    from cruciform.deploy.bench import Suite, prefixed, run_bench
+    from cruciform.deploy.bench_result import describe, record_bench
+    from cruciform.deploy.build import Setting
+    from cruciform.deploy.targets import TARGETS
     from cruciform.errors import OptionError
     from cruciform.models.zoo import create_model
     from cruciform.registry import did_you_mean
@@ -35,49 +40,40 @@ def bench(
         raise OptionError(f"unknown suite {suite!r}.{did_you_mean(suite, SUITES)} Known: {', '.join(SUITES)}")
     baseline, networks, size = SUITES[suite]
     made = Suite(baseline, networks, size, create_model)
+    settings = {
+        (name, images): Setting(TARGETS.get(name), size, images, threads, rounds, patience)
+        for name in target or ["onnxruntime"]
+        for images in batch or [1]
+    }
+    found = []
     with measuring() as tell:
-        found = [
-            run_bench(made, target, batch=images, threads=threads, rounds=rounds, tell=tell) for images in batch or [1]
-        ]
+        for (name, images), setting in settings.items():
+            of_this = prefixed(tell, f"{name}, batch {images}")
+            found.append(run_bench(made, name, setting, tell=of_this))
+            if result:
+                command = f"cruciform bench --suite {suite} --target {name} --batch {images} --threads {threads}"
+                packages = [package for _, engine in TARGETS.items() for package in engine.packages]
+                record_bench(
+                    found[-1], result, command=f"{command} --rounds {rounds} --patience {patience:g}", packages=packages
+                )
     if plot:
         from cruciform.plot.bench import draw_bench
 
         points = {
-            f"batch {bench.batch}": [
+            f"{bench.target}, batch {bench.batch}": [
                 (row.network, row.macs / 1e9, 1e3 * row.timing.best / bench.batch)
                 for row in (bench.baseline, *bench.rows)
             ]
             for bench in found
         }
-        draw_bench(points, plot, title=f"{suite} in {target}, {threads} thread{'s' if threads > 1 else ''}")
+        draw_bench(points, plot, title=f"{suite}, {threads} thread{'s' if threads > 1 else ''}")
     if as_json:
-        print_json(
-            [
-                {
-                    "target": bench.target,
-                    "batch": bench.batch,
-                    "threads": bench.threads,
-                    "baseline": bench.baseline.network,
-                    "baseline_target": bench.baseline_target,
-                    "baseline_gmacs_per_second": bench.gmacs_per_second,
-                    "networks": {
-                        row.network: {
-                            "macs": row.macs,
-                            "milliseconds": 1e3 * row.timing.best,
-                            "milliseconds_median": 1e3 * row.timing.middle,
-                            "realised": row.realised,
-                            "forms": row.forms,
-                        }
-                        for row in (bench.baseline, *bench.rows)
-                    },
-                }
-                for bench in found
-            ]
-        )
+        print_json([describe(bench) for bench in found])
         return
     for bench in found:
         print_table(
-            f"{suite} in {target}, batch {bench.batch}, {threads} thread{'s' if threads > 1 else ''}, {rounds} rounds",
+            f"{suite} in {bench.target}, batch {bench.batch}, {threads} thread{'s' if threads > 1 else ''}, "
+            f"{rounds} rounds",
             ("network", "MACs", "ms, best", "ms, median", "of the baseline", "realised"),
             [
                 (

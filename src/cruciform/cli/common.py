@@ -16,6 +16,7 @@ from cruciform.errors import OptionError, UnknownNameError
 from cruciform.registry import did_you_mean
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import nn
 
 ModelArgument = Annotated[
@@ -81,6 +82,20 @@ def find_trained(name: str, size: str | None) -> "tuple[nn.Module, tuple[int, ..
         trained = trained_network(path)
         return trained.model, read_size(size) if size else trained.input_size
     return find_model(name, size)
+
+
+def find_images(name: str, *, count: int = 300) -> "NDArray[Any]":
+    """Returns the first training images of a run, as its network is judged on images."""
+    from cruciform.train.run import Run
+
+    if not Run(Path(name)).exists:
+        raise OptionError(
+            f"this target learns its ranges from images, and {name} has none of its own; name a run of "
+            "'cruciform train', for instance runs/nin_c3_lr_cifar10"
+        )
+    from cruciform.train.prepared import sample_images
+
+    return sample_images(Path(name), count)
 
 
 def _import_model(name: str) -> "nn.Module":

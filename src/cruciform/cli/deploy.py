@@ -20,10 +20,11 @@ from cruciform.cli.common import (
 def deploy(
     model: ModelArgument,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Write the artefact here.")],
-    target: Annotated[str, typer.Option(help="onnxruntime, openvino, openvino-bf16 or torch.")] = "onnxruntime",
+    target: Annotated[str, typer.Option(help="onnxruntime, openvino, openvino-bf16, torch, …")] = "onnxruntime",
     batch: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the engine.")] = 1,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of every candidate; the shortest time counts.")] = 7,
+    patience: Annotated[float, typer.Option(min=0, help="Seconds for the search, layer by layer.")] = 120,
     size: SizeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -33,15 +34,16 @@ def deploy(
 
     Example: cruciform deploy vgg11_gmp_lr --target onnxruntime --batch 1 -o vgg11-lr-onnx
     """
-    from cruciform.deploy.choose import Setting, choose_forms
+    from cruciform.deploy.build import PLAIN, Setting
+    from cruciform.deploy.choose import choose_build
     from cruciform.deploy.package import ship
     from cruciform.deploy.targets import TARGETS
 
     engine = TARGETS.get(target)
     network, usual = find_trained(model, size)
-    setting = Setting(engine, usual, batch=batch, threads=threads, rounds=rounds)
+    setting = Setting(engine, usual, batch=batch, threads=threads, rounds=rounds, patience=patience)
     with measuring() as tell:
-        choice = choose_forms(network, setting, tell=tell)
+        choice = choose_build(network, setting, tell=tell)
         report = ship(network, choice, setting, output, target=target, name=model)
     if as_json:
         print_json(report)
@@ -53,7 +55,7 @@ def deploy(
             (
                 layer.name,
                 layer.plan,
-                choice.forms[layer.name],
+                choice.build.forms[layer.name],
                 *(
                     f"{1e3 * layer.seconds[form]:.3f}" if form in layer.seconds else "none"
                     for form in ("concat", "tail", "dense")
@@ -65,4 +67,8 @@ def deploy(
     )
     dense = f", the equal dense network {report['dense_milliseconds']:.2f} ms" if choice.dense else ""
     console().print(f"{report['milliseconds']:.2f} ms{dense}: {report['verdict']}")
+    if choice.build.way != PLAIN:
+        console().print(f"written {choice.build.way}, which was the fastest way")
+    if choice.untried:
+        console().print(f"not tried: {'; '.join(choice.untried)}")
     console().print(f"strays from PyTorch by {report['largest_error']:.1e} of the output's range; written to {output}")

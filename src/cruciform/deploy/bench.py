@@ -8,23 +8,22 @@ precision has, measured in the same run, in turns with everything else: a slow b
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
 from torch import nn
 
-from cruciform.deploy.choose import Choice, Setting, build_engine, choose_forms
+from cruciform.deploy.build import PLAIN, Build, Setting, build_engine, noise
+from cruciform.deploy.choose import Choice, Tell, choose_build
 from cruciform.deploy.clock import Timing, time_engines
-from cruciform.deploy.forms import Form
+from cruciform.deploy.target import Engine
 from cruciform.deploy.targets import TARGETS
-from cruciform.errors import DeployError
+from cruciform.errors import DeployError, MissingExtraError
 from cruciform.measure.macs import profile
 
 MOST_DRIFT = 0.10
-RIVALS = {"openvino-bf16": ("openvino-bf16",)}
-F32 = ("onnxruntime", "openvino", "torch")
-"""Engines whose dense baselines are compared, by precision."""
+ATTEMPTS = 3  # at a quiet quarter of a minute
+FAR = 1.15  # times as slow as the fastest: no baseline, after a first look
 
 
 @dataclass(frozen=True)
@@ -36,14 +35,14 @@ class Row:
         macs: Its multiply-accumulates for one image.
         timing: Of a batch.
         realised: The realised fraction.
-        forms: Of its layers; empty for a dense network.
+        build: How it was built.
     """
 
     network: str
     macs: int
     timing: Timing
     realised: float
-    forms: dict[str, Form]
+    build: Build
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,7 @@ class Bench:
         threads: Of the engine.
         baseline: The dense network in its fastest engine.
         baseline_target: Which that was.
+        rivals: What else was tried as a baseline: seconds at the first look, or why not.
         rows: The networks.
     """
 
@@ -64,6 +64,7 @@ class Bench:
     threads: int
     baseline: Row
     baseline_target: str
+    rivals: dict[str, float | str]
     rows: tuple[Row, ...]
 
     @property
@@ -89,72 +90,83 @@ class Suite:
     build: Callable[[str], nn.Module]
 
 
-def run_bench(
-    suite: Suite,
-    target: str,
-    *,
-    batch: int,
-    threads: int = 1,
-    rounds: int = 7,
-    tell: Callable[[str], None] = lambda what: None,
-) -> Bench:
+def run_bench(suite: Suite, target: str, setting: Setting, *, tell: Tell = lambda what: None) -> Bench:
     """Measures a suite.
 
     Args:
         suite: The networks.
-        target: The engine that they run in.
-        batch: Images at a time.
-        threads: Of the engine: one counts the processor's time, more that on the wall.
-        rounds: Turns of each.
+        target: The name of the engine that they run in.
+        setting: The same engine, and what of; its size of input is the suite's.
         tell: Told what is being done.
 
     Raises:
-        DeployError: The baseline drifted by more than a tenth within the run.
+        DeployError: The baseline drifted by more than a tenth within the run, and again when tried again.
     """
-    setting = Setting(TARGETS.get(target), suite.input_size, batch, threads, rounds)
+    setting = replace(setting, input_size=suite.input_size)
+    models = {name: suite.build(name).eval() for name in (suite.baseline, *suite.networks)}
     with tempfile.TemporaryDirectory() as folder:
-        engines = {}
-        models = {name: suite.build(name).eval() for name in (suite.baseline, *suite.networks)}
-        for rival in RIVALS.get(target, F32):
-            tell(f"{suite.baseline} in {rival}")
-            there = Setting(TARGETS.get(rival), suite.input_size, batch, threads, rounds)
-            part = Path(tempfile.mkdtemp(dir=folder))
-            engines[f"{suite.baseline} in {rival}"] = build_engine(models[suite.baseline], {}, there, part)
+        rivals, seen = _baselines(models[suite.baseline], setting, Path(folder), tell)
         choices: dict[str, Choice] = {}
+        engines: dict[str, Engine] = {}
         for name in suite.networks:
-
-            def tell_of(what: str, name: str = name) -> None:
-                tell(f"{name}: {what}")
-
-            choices[name] = choose_forms(models[name], setting, tell=tell_of)
+            choices[name] = choose_build(models[name], setting, tell=prefixed(tell, name))
             part = Path(tempfile.mkdtemp(dir=folder))
-            engines[name] = build_engine(models[name], choices[name].forms, setting, part)
-        tell("all of them, side by side")
-        images = torch.randn(batch, *suite.input_size, generator=torch.Generator().manual_seed(0)).numpy()
-        times = time_engines(engines, images, rounds=rounds, threads=threads)
-    rivals = {name.rpartition(" in ")[2]: timing for name, timing in times.items() if " in " in name}
-    fastest = min(rivals, key=lambda rival: rivals[rival].best)
-    _refuse_drift(rivals[fastest])
+            engines[name] = build_engine(models[name], choices[name].build, setting, part)
+        times = _side_by_side(rivals, engines, setting, tell)
+    fastest = min(rivals, key=lambda rival: times[rival].best)
     macs = {name: profile(model, suite.input_size).macs for name, model in models.items()}
-    baseline = Row(suite.baseline, macs[suite.baseline], rivals[fastest], 1.0, {})
+    way = fastest.partition(", ")[2] or PLAIN
+    baseline = Row(suite.baseline, macs[suite.baseline], times[fastest], 1.0, Build({}, way))
     rows = tuple(
-        Row(name, macs[name], times[name], _realised(baseline, macs[name], times[name]), dict(choices[name].forms))
+        Row(name, macs[name], times[name], _realised(baseline, macs[name], times[name]), choices[name].build)
         for name in suite.networks
     )
-    return Bench(target, batch, threads, baseline, fastest, rows)
+    return Bench(target, setting.batch, setting.threads, baseline, fastest, seen, rows)
+
+
+def _baselines(
+    model: nn.Module, setting: Setting, folder: Path, tell: Tell
+) -> tuple[dict[str, Engine], dict[str, float | str]]:
+    """Returns the dense network in all engines of the same precision that are not far slower than the fastest."""
+    engines: dict[str, Engine] = {}
+    seen: dict[str, float | str] = {}
+    for name, rival in TARGETS.items():
+        there = replace(setting, target=rival)
+        for way in there.ways() if rival.precision == setting.target.precision else ():
+            label = name if way == PLAIN else f"{name}, {way}"
+            tell(f"the dense baseline in {label}")
+            try:
+                part = Path(tempfile.mkdtemp(dir=folder))
+                engines[label] = build_engine(model, Build({}, way), there, part)
+            except (DeployError, MissingExtraError) as error:
+                seen[label] = str(error)
+    first = time_engines(engines, noise(setting.batch, setting.input_size), rounds=2, threads=setting.threads)
+    seen.update({label: timing.best for label, timing in first.items()})
+    limit = FAR * min(timing.best for timing in first.values())
+    return {label: engine for label, engine in engines.items() if first[label].best <= limit}, seen
+
+
+def _side_by_side(
+    rivals: dict[str, Engine], engines: dict[str, Engine], setting: Setting, tell: Tell
+) -> dict[str, Timing]:
+    """Times all in turns; again, a few times, where the fastest baseline drifts."""
+    images = noise(setting.batch, setting.input_size)
+    for attempt in range(1, ATTEMPTS + 1):
+        tell("all of them, side by side" + (f", attempt {attempt}" if attempt > 1 else ""))
+        times = time_engines({**rivals, **engines}, images, rounds=setting.rounds, threads=setting.threads)
+        drift = min((times[rival] for rival in rivals), key=lambda timing: timing.best).drift
+        if drift <= MOST_DRIFT:
+            return times
+    raise DeployError(
+        f"the baseline drifted by {drift:.0%} within the run, more than {MOST_DRIFT:.0%}, {ATTEMPTS} times in a row: "
+        "the machine is too busy to tell; try again"
+    )
+
+
+def prefixed(tell: Tell, name: str) -> Tell:
+    """Returns what tells the same, and what of."""
+    return lambda what: tell(f"{name}: {what}")
 
 
 def _realised(baseline: Row, macs: int, timing: Timing) -> float:
     return (baseline.timing.best / timing.best) / (baseline.macs / macs)
-
-
-def _refuse_drift(timing: Timing) -> None:
-    middle = len(timing.rounds) // 2
-    if middle:
-        first, second = min(timing.rounds[:middle]), min(timing.rounds[middle:])
-        drift = abs(first - second) / min(first, second)
-        if drift > MOST_DRIFT:
-            raise DeployError(
-                f"the baseline drifted by {drift:.0%} within the run, more than {MOST_DRIFT:.0%}: the machine is too "
-                "busy to tell; try again"
-            )

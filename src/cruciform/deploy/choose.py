@@ -1,27 +1,32 @@
 """Which form each layer shall have: found by measuring, in the engine itself.
 
-First every layer alone, as it stands in the network (its size of input, an activation behind it); then whole networks:
-all layers alike, the fastest form of each, and from the best of these one layer after the other, as long as it pays.
-The dense network is always among them, where there is an equal one, so that what is shipped is never slower.
+First every kind of layer alone, as it stands in the network (its size of input, an activation behind it); then whole
+networks: all layers alike, the fastest form of each, in every way that the engine knows; and from the best of these,
+one kind of layer after the other, as long as it pays. The dense network is always among them, where there is an equal
+one, so that what is shipped is never slower.
 """
 
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from cruciform.deploy.build import Build, Setting, build_engine, noise
 from cruciform.deploy.clock import Timing, time_engines
-from cruciform.deploy.forms import FORMS, Form, build_form, composite_layers, why_not_dense
-from cruciform.deploy.target import Engine, Target
+from cruciform.deploy.forms import FORMS, Form, composite_layers, why_not_dense
+from cruciform.deploy.target import Engine
+from cruciform.errors import DeployError
 from cruciform.nn.composite import CompositeConv
 
 GAIN = 0.01  # a change of form must save such a share of the time, or it is noise
+HOPELESS = 1.3  # times as slow alone as the fastest form: not tried in the whole network
+
+Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -42,23 +47,30 @@ class LayerTimes:
     seconds: Mapping[str, float]
     why_not_dense: str | None
 
+    @property
+    def fastest(self) -> Form:
+        """The form with the shortest time."""
+        return min((form for form in FORMS if form in self.seconds), key=lambda form: self.seconds[form])
+
 
 @dataclass(frozen=True)
 class Choice:
     """What was chosen, and what it was chosen from.
 
     Attributes:
-        forms: The form of every layer.
+        build: The form of every layer, and how the network is written.
         timing: Of the network so.
-        dense: Of the equal dense network; None where there is none.
+        dense: Of the equal dense network in its fastest way; None where there is none.
         tried: Times of all networks that were tried, by a word for each.
+        untried: What there was no patience for, or could not be built, and why.
         layers: The layers alone.
     """
 
-    forms: Mapping[str, Form]
+    build: Build
     timing: Timing
     dense: Timing | None
     tried: Mapping[str, float]
+    untried: tuple[str, ...]
     layers: tuple[LayerTimes, ...]
 
     @property
@@ -66,33 +78,9 @@ class Choice:
         """Whether basis filters are faster than the equal dense network here."""
         return self.dense is None or self.timing.best < self.dense.best
 
-    @property
-    def is_dense(self) -> bool:
-        """Whether the dense network was chosen."""
-        return bool(self.forms) and all(form == "dense" for form in self.forms.values())
 
-
-@dataclass(frozen=True)
-class Setting:
-    """Where a network shall run.
-
-    Attributes:
-        target: The engine.
-        input_size: Of one image.
-        batch: Images at a time.
-        threads: Of the engine.
-        rounds: Turns of each candidate.
-    """
-
-    target: Target
-    input_size: tuple[int, ...]
-    batch: int = 1
-    threads: int = 1
-    rounds: int = 7
-
-
-def choose_forms(model: nn.Module, setting: Setting, *, tell: Callable[[str], None] = lambda what: None) -> Choice:
-    """Chooses the fastest form of every layer of a network.
+def choose_build(model: nn.Module, setting: Setting, *, tell: Tell = lambda what: None) -> Choice:
+    """Chooses the fastest build of a network.
 
     Args:
         model: The network.
@@ -100,88 +88,153 @@ def choose_forms(model: nn.Module, setting: Setting, *, tell: Callable[[str], No
         tell: Told what is being measured.
     """
     model = model.eval()
-    layers = composite_layers(model)
     with tempfile.TemporaryDirectory() as folder:
         bench = _Bench(model, setting, Path(folder))
-        alone = []
-        for name, size in _input_sizes(model, setting.input_size).items():
-            tell(f"layer {name}")
-            alone.append(bench.time_layer(name, layers[name], size))
-        can_be_dense = all(times.why_not_dense is None for times in alone)
-        candidates: dict[str, dict[str, Form]] = {
-            f"all {form}": dict.fromkeys(layers, form) for form in FORMS if form != "dense" or can_be_dense
-        }
-        candidates["the best of each layer"] = {times.name: _fastest(times) for times in alone}
+        layers = _time_layers(model, bench, tell)
+        dense = Build(dict.fromkeys((times.name for times in layers), "dense"))
+        can_be_dense = all(times.why_not_dense is None for times in layers)
         tell("whole networks")
-        times = bench.time_networks(candidates)
-        best = min(times, key=lambda name: times[name].best)
-        forms = candidates[best]
-        tried = {name: timing.best for name, timing in times.items()}
-        for layer in alone:
-            for form in _others(layer, forms[layer.name]):
-                tell(f"{layer.name} as {form}")
-                change = {**forms, layer.name: form}
-                pair = bench.time_networks({"as it is": forms, "changed": change})
-                tried[f"{layer.name} as {form}"] = pair["changed"].best
-                if pair["changed"].best < (1 - GAIN) * pair["as it is"].best:
-                    forms = change
-        final = {"chosen": forms, **({"dense": candidates["all dense"]} if can_be_dense else {})}
+        best = bench.fastest(
+            {f"{name}, {way}": Build(forms, way) for name, forms in _mixtures(layers).items() for way in setting.ways()}
+        )
+        best = _improve(best, layers, bench, tell)
+        if can_be_dense:
+            dense = bench.fastest({f"dense, {way}": Build(dense.forms, way) for way in setting.ways()})
         tell("the chosen network against the dense one")
-        last = bench.time_networks(final)
-    dense = last.get("dense")
-    if dense is not None and (forms == candidates["all dense"] or dense.best < last["chosen"].best):
-        return Choice(candidates["all dense"], dense, dense, tried, tuple(alone))
-    return Choice(forms, last["chosen"], dense, tried, tuple(alone))
+        # A network without basis filters is its own dense one: timing it twice would find noise only.
+        same = best == dense
+        last = bench.time({"chosen": best, **({"dense": dense} if can_be_dense and not same else {})}, setting.rounds)
+    reference = last.get("dense", last["chosen"] if same else None)
+    if reference is not None and (1 - GAIN) * reference.best <= last["chosen"].best:
+        best, last["chosen"] = dense, reference
+    return Choice(best, last["chosen"], reference, bench.tried, tuple(bench.untried), layers)
 
 
-def build_engine(model: nn.Module, forms: Mapping[str, Form], setting: Setting, folder: Path) -> Engine:
-    """Writes a network, its layers in some forms, into a folder as its target has them; returns what runs it."""
-    # A graph for one image alone would be made for no other number.
-    graph = build_form(model, forms, setting.input_size, batch=max(2, setting.batch))
-    setting.target.write(graph, setting.input_size, folder, batch=setting.batch)
-    return setting.target.load(folder, threads=setting.threads)
+def _mixtures(layers: tuple[LayerTimes, ...]) -> dict[str, dict[str, Form]]:
+    """Returns the networks to begin with."""
+    if not layers:
+        return {"as it is": {}}
+    apart = {times.name: times.fastest for times in layers}
+    split: dict[str, Form] = {name: "dense" if form == "dense" else "split" for name, form in apart.items()}
+    mixtures: dict[str, dict[str, Form]] = {
+        "all tail": dict.fromkeys(apart, "tail"),
+        "all split": dict.fromkeys(apart, "split"),
+        "each as it is fastest alone": apart,
+        "the same without concatenations": split,
+    }
+    return {
+        name: forms for number, (name, forms) in enumerate(mixtures.items())
+        if forms not in list(mixtures.values())[:number]
+    }  # fmt: skip
+
+
+def _improve(best: Build, layers: tuple[LayerTimes, ...], bench: "_Bench", tell: Tell) -> Build:
+    """Changes the form of one kind of layer after the other, the slowest first, as long as there is patience."""
+    kinds: dict[tuple[str, tuple[int, ...]], list[LayerTimes]] = {}
+    for times in layers:
+        kinds.setdefault((times.plan, times.input_size), []).append(times)
+    end = time.monotonic() + bench.setting.patience
+    for alike in sorted(kinds.values(), key=lambda alike: -len(alike) * min(alike[0].seconds.values())):
+        for form in _worth_trying(alike[0], best.forms[alike[0].name]):
+            name = f"{', '.join(times.name for times in alike)} as {form}"
+            if time.monotonic() > end:
+                bench.untried.append(f"{name}: no patience left")
+                continue
+            tell(name)
+            change = replace(best, forms={**best.forms, **{times.name: form for times in alike}})
+            best = bench.fastest({"so far": best, name: change}, gain=GAIN)
+    return best
+
+
+def _worth_trying(times: LayerTimes, now: Form) -> list[Form]:
+    """Returns the forms of a layer that are not hopeless alone; as it is written is never better than with a tail."""
+    limit = HOPELESS * min(times.seconds.values())
+    return [form for form in ("tail", "split", "dense") if form != now and times.seconds.get(form, 0.0) <= limit
+            and (form != "dense" or times.why_not_dense is None)]  # fmt: skip
+
+
+def _time_layers(model: nn.Module, bench: "_Bench", tell: Tell) -> tuple[LayerTimes, ...]:
+    """Times every layer alone; layers of one kind together."""
+    layers = composite_layers(model)
+    known: dict[tuple[str, tuple[int, ...]], LayerTimes] = {}
+    found = []
+    for name, size in _input_sizes(model, bench.setting.input_size).items():
+        kind = (str(layers[name].plan), size)
+        if kind not in known:
+            tell(f"layer {name}")
+            known[kind] = bench.time_layer(name, layers[name], size)
+        # Biases decide too whether there is an equal dense kernel, and each layer has its own.
+        found.append(replace(known[kind], name=name, why_not_dense=why_not_dense(layers[name])))
+    return tuple(found)
 
 
 class _Bench:
-    """Builds candidates in an engine, and times them side by side."""
+    """Builds candidates in an engine, and times them side by side.
+
+    Attributes:
+        setting: Where they run.
+        tried: The best time of every candidate so far.
+        untried: What could not be tried, and why.
+    """
 
     def __init__(self, model: nn.Module, setting: Setting, folder: Path) -> None:
-        self._model, self._setting, self._folder = model, setting, folder
-        self._engines: dict[tuple[tuple[str, Form], ...], Engine] = {}
+        self.setting = setting
+        self.tried: dict[str, float] = {}
+        self.untried: list[str] = []
+        self._model, self._folder = model, folder
+        self._built = 0
+        self._kept: list[tuple[Build, Engine]] = []
 
-    def time_networks(self, candidates: Mapping[str, Mapping[str, Form]]) -> dict[str, Timing]:
-        engines = {name: self._engine(forms) for name, forms in candidates.items()}
-        return self._time(engines, self._setting.input_size)
+    def fastest(self, candidates: Mapping[str, Build], *, gain: float = 0.0) -> Build:
+        """Returns the fastest of some builds; the first stays unless another gains so much over it."""
+        times = self.time(candidates, max(2, self.setting.rounds // 2))
+        if not times:
+            raise DeployError(f"no form of this network can be built for this target: {self.untried[-1]}")
+        self.tried.update({name: timing.best for name, timing in times.items()})
+        first, *others = times
+        best = min(others, key=lambda name: times[name].best, default=first)
+        chosen = best if times[best].best < (1 - gain) * times[first].best else first
+        # What lost is let go: an engine may hold a gigabyte.
+        self._kept = [(build, engine) for build, engine in self._kept if build == candidates[chosen]]
+        return candidates[chosen]
+
+    def time(self, candidates: Mapping[str, Build], rounds: int) -> dict[str, Timing]:
+        """Times builds in turns; those that can't be built are noted, and left out."""
+        engines = {}
+        for name, build in candidates.items():
+            try:
+                engines[name] = self._engine(build)
+            except DeployError as error:
+                self.untried.append(f"{name}: {error}")
+        return self._time(engines, self.setting.input_size, rounds)
 
     def time_layer(self, name: str, layer: CompositeConv, size: tuple[int, ...]) -> LayerTimes:
+        """Times a layer and a ReLU in all forms that make sense alone."""
         block = nn.Sequential(layer, nn.ReLU())
         reason = why_not_dense(layer)
-        forms: list[Form] = ["concat", "tail", *(["dense"] if reason is None else [])]  # type: ignore[list-item]
+        forms = [form for form in FORMS if form in ("concat", "tail") or (form == "dense" and reason is None)]
+        there = replace(self.setting, input_size=size)
         with ExitStack() as stack:
-            engines = {}
+            engines: dict[str, Engine] = {}
             for form in forms:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self._folder)))
-                engines[str(form)] = build_engine(block, {"0": form}, replace(self._setting, input_size=size), folder)
-            seconds = {form: timing.best for form, timing in self._time(engines, size).items()}
-        return LayerTimes(name, str(layer.plan), size, seconds, reason)
+                engines[form] = build_engine(block, Build({"0": form}), there, folder)
+            times = self._time(engines, size, max(2, self.setting.rounds // 2))
+        return LayerTimes(name, str(layer.plan), size, {form: timing.best for form, timing in times.items()}, reason)
 
-    def _engine(self, forms: Mapping[str, Form]) -> Engine:
-        key = tuple(sorted(forms.items()))
-        if key not in self._engines:
-            folder = self._folder / str(len(self._engines))
-            folder.mkdir()
-            self._engines[key] = build_engine(self._model, forms, self._setting, folder)
-        return self._engines[key]
+    def _engine(self, build: Build) -> Engine:
+        for known, engine in self._kept:
+            if known == build:
+                return engine
+        folder = self._folder / str(self._built)
+        folder.mkdir()
+        self._built += 1
+        engine = build_engine(self._model, build, self.setting, folder)
+        self._kept.append((build, engine))
+        return engine
 
-    def _time(self, engines: Mapping[str, Engine], size: tuple[int, ...]) -> dict[str, Timing]:
-        setting = self._setting
-        return time_engines(engines, _noise(setting.batch, size), rounds=setting.rounds, threads=setting.threads)
-
-
-def _noise(batch: int, size: tuple[int, ...]) -> "NDArray[Any]":
-    generator = torch.Generator().manual_seed(0)
-    noise: NDArray[Any] = torch.randn(batch, *size, generator=generator).numpy()
-    return noise
+    def _time(self, engines: Mapping[str, Engine], size: tuple[int, ...], rounds: int) -> dict[str, Timing]:
+        return time_engines(engines, noise(self.setting.batch, size), rounds=rounds, threads=self.setting.threads)
 
 
 def _input_sizes(model: nn.Module, input_size: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
@@ -199,16 +252,3 @@ def _input_sizes(model: nn.Module, input_size: tuple[int, ...]) -> dict[str, tup
         for handle in handles:
             handle.remove()
     return sizes
-
-
-def _fastest(times: LayerTimes) -> Form:
-    best = min(times.seconds, key=lambda form: times.seconds[form])
-    return next(form for form in FORMS if form == best)
-
-
-def _others(times: LayerTimes, now: Form) -> list[Form]:
-    """Returns the forms of a layer that are worth trying in the whole network: those not hopeless alone."""
-    fastest = min(times.seconds.values())
-    hopeless = {form for form, seconds in times.seconds.items() if seconds > 1.5 * fastest}
-    allowed = [form for form in FORMS if form != "dense" or times.why_not_dense is None]
-    return [form for form in allowed if form != now and form not in hopeless]

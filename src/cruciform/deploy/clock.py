@@ -40,8 +40,12 @@ class Timing:
 
     @property
     def drift(self) -> float:
-        """How far the slowest half of the rounds strays above the best, as a share: a busy machine shows here."""
-        return self.middle / self.best - 1
+        """By what share the best times of the first and the second half of the rounds differ."""
+        middle = len(self.rounds) // 2
+        if not middle:
+            return 0.0
+        first, second = min(self.rounds[:middle]), min(self.rounds[middle:])
+        return abs(first - second) / min(first, second)
 
 
 def time_engines(

@@ -1,48 +1,84 @@
-"""PyTorch itself, channels last: torch's own archive of the exported program."""
+"""PyTorch itself, channels last: torch's own archive of the exported program, run as it is or compiled at loading."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.fx import GraphModule
 
+from cruciform.deploy.compiler import require_compiler
 from cruciform.deploy.graph import export, without_warnings
 from cruciform.deploy.target import TARGETS, Engine, Target
 
 FILE = "model.pt2"
+BATCH = "batch"  # the archive's note of the number of images that it is made for
+LAYOUTS = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the axes of the images
 
 
 class Eager(Target):
-    """PyTorch, one operation after the other."""
+    """PyTorch, one operation after the other, or compiled when it is loaded.
+
+    Args:
+        compiled: Whether to compile. The files are the same.
+    """
 
     packages = ("torch",)
     extra = "train"
+
+    def __init__(self, *, compiled: bool) -> None:
+        self._compiled = compiled
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
         """Writes torch's archive."""
         program = export(graph, input_size, batch=max(2, batch))
         with without_warnings():
-            torch.export.save(program, folder / FILE)
+            torch.export.save(program, folder / FILE, extra_files={BATCH: str(batch)})
 
     def load(self, folder: Path, *, threads: int) -> Engine:
-        """Reads the archive, which we wrote, and lays its weights out with their channels last."""
+        """Reads the archive, which we wrote, and lays its weights out with their channels last.
+
+        To compile takes a C++ compiler, and seconds to a minute. It is done once for one image and once for any other
+        number: here for the number that the archive is made for, for the other when it first comes.
+
+        Raises:
+            DeployError: It shall be compiled, and there is no C++ compiler.
+        """
+        notes = {BATCH: ""}
         with without_warnings():
-            module: Any = torch.export.load(folder / FILE).module(check_guards=False)
-        module = module.to(memory_format=torch.channels_last)
+            program = torch.export.load(folder / FILE, extra_files=notes)
+            module: Any = program.module(check_guards=False)
+        example = program.example_inputs[0][0]
+        layout = LAYOUTS.get(example.ndim, torch.contiguous_format)
+        module = module.to(memory_format=layout)
+        if not self._compiled:
+            return as_engine(module, threads=threads, layout=layout)
+        require_compiler()
+        # Whole or not at all: a part that can't be compiled, or one compiled too often, would else run as it is.
+        compiled = torch.compile(module, dynamic=True, fullgraph=True, options={"freezing": True})
+        engine = as_engine(compiled, threads=threads, layout=layout)
+        with without_warnings():
+            engine(torch.zeros(int(notes[BATCH]), *example.shape[1:]).numpy())
+        return engine
 
-        def run(images: NDArray[Any]) -> NDArray[Any]:
-            before = torch.get_num_threads()
-            torch.set_num_threads(threads)
-            try:
-                with torch.inference_mode():
-                    x = torch.from_numpy(images).contiguous(memory_format=torch.channels_last)
-                    output: NDArray[Any] = module(x).numpy()
-                    return output
-            finally:
-                torch.set_num_threads(before)
 
-        return run
+def as_engine(module: Callable[[Tensor], Tensor], *, threads: int, layout: torch.memory_format) -> Engine:
+    """Returns what runs a module of PyTorch on so many threads, its images laid out in one way."""
+
+    def run(images: NDArray[Any]) -> NDArray[Any]:
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            with torch.inference_mode():
+                output: NDArray[Any] = module(torch.from_numpy(images).contiguous(memory_format=layout)).numpy()
+                return output
+        finally:
+            torch.set_num_threads(before)
+
+    return run
 
 
-TARGETS.add("torch", Eager())
+TARGETS.add("torch", Eager(compiled=False))
+TARGETS.add("torch-compile", Eager(compiled=True))

@@ -4,13 +4,13 @@ import copy
 from collections.abc import Mapping
 from typing import Literal
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.fx import GraphModule
 
 from cruciform.conversion.dense import dense_layer
 from cruciform.conversion.surgery import find_modules, replace_modules_
-from cruciform.deploy.graph import Rewrite, capture, rewrite_
+from cruciform.deploy.capture import capture
+from cruciform.deploy.concatenation import Rewrite, rewrite_
 from cruciform.errors import NotLinearError
 from cruciform.nn.composite import CompositeConv
 
@@ -50,10 +50,3 @@ def build_form(
     graph = capture(replace_modules_(model, dense), input_size, batch=batch)
     rewrites: dict[str, Rewrite] = {name: form for name, form in forms.items() if form != "dense"}
     return rewrite_(graph, rewrites)
-
-
-def largest_error(model: nn.Module, graph: nn.Module, images: Tensor) -> float:
-    """Returns the largest difference between the outputs of two forms, as a share of the output's range."""
-    with torch.no_grad():
-        expected, found = model.eval()(images), graph(images)
-    return float((expected - found).abs().max() / (expected.max() - expected.min()).clamp(min=1e-30))

@@ -1,14 +1,19 @@
 """ONNX Runtime: one ONNX file, opset pinned, weights inside."""
 
+import copy
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.fx import GraphModule
 
+from cruciform.deploy.cut import cut
 from cruciform.deploy.graph import export, without_warnings
+from cruciform.deploy.image_by_image import image_by_image
+from cruciform.deploy.linear import linear_as_convolution_
 from cruciform.deploy.target import TARGETS, Engine, Target
 from cruciform.errors import DeployError, MissingExtraError
 
@@ -16,27 +21,48 @@ OPSET = 20
 FILE = "model.onnx"
 LARGEST = 2 * 2**30  # bytes that fit one file
 
+Way = Literal["plain", "image by image", "classifier as convolutions"]
+
 
 class OnnxRuntime(Target):
-    """Microsoft's engine, on the CPU."""
+    """Microsoft's engine, on the CPU.
+
+    Args:
+        way: How networks are written: as they are; with a loop over images around all but the classifier; with fully
+            connected layers as convolutions.
+    """
 
     packages = ("onnx", "onnxscript", "onnxruntime")
     extra = "onnx"
+
+    def __init__(self, way: Way = "plain") -> None:
+        self._way = way
+
+    def ways(self, batch: int) -> Mapping[str, Target]:
+        """Returns the ways that may pay: a loop over several images, or convolutions of one."""
+        # A convolution of maps of one pixel reads its weights once an image, a fully connected layer once a batch.
+        way: Way = "image by image" if batch > 1 else "classifier as convolutions"
+        return {way: OnnxRuntime(way)}
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
         """Exports by torch's own exporter; the number of images stays free where the network lets it."""
         size = sum(tensor.nbytes for tensor in (*graph.parameters(), *graph.buffers()))
         if size >= LARGEST:
             raise DeployError(f"the weights have {size / 2**30:.1f} GB; one ONNX file holds less than 2")
-        program = export(graph, input_size, batch=max(2, batch))
-        try:
+        if self._way == "image by image":
+            import onnx
+
+            trunk, head, length = cut(graph)
+            parts = _program(trunk, input_size, batch=1), _program(head, (length,), batch=2) if head else None
+            joined = image_by_image(parts[0].model_proto, parts[1].model_proto if parts[1] else None)
+            onnx.save(joined, folder / FILE)
+            return
+        if self._way == "classifier as convolutions":
             with without_warnings():
-                made = torch.onnx.export(program, dynamo=True, opset_version=OPSET, external_data=False, verbose=False)
-        except ImportError as error:
-            raise MissingExtraError(f"ONNX is not installed ({error}): pip install 'cruciform[onnx]'") from error
-        if made is None:
-            raise DeployError("torch.onnx gave no program")
-        made.save(str(folder / FILE), external_data=False)
+                graph = copy.deepcopy(graph)
+            if not linear_as_convolution_(graph):
+                raise DeployError("no fully connected layer of this network reads maps of one pixel")
+        _program(graph, input_size, batch=max(2, batch)).save(str(folder / FILE), external_data=False)
 
     def load(self, folder: Path, *, threads: int) -> Engine:
         """Opens a session with all of the engine's own optimisations."""
@@ -57,6 +83,18 @@ class OnnxRuntime(Target):
             return np.asarray(session.run([first], {name: images})[0])
 
         return run
+
+
+def _program(graph: GraphModule, input_size: tuple[int, ...], *, batch: int) -> Any:
+    program = export(graph, input_size, batch=batch)
+    try:
+        with without_warnings():
+            made = torch.onnx.export(program, dynamo=True, opset_version=OPSET, external_data=False, verbose=False)
+    except ImportError as error:
+        raise MissingExtraError(f"ONNX is not installed ({error}): pip install 'cruciform[onnx]'") from error
+    if made is None:
+        raise DeployError("torch.onnx gave no program")
+    return made
 
 
 TARGETS.add("onnxruntime", OnnxRuntime())

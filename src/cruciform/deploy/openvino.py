@@ -12,6 +12,7 @@ from cruciform.deploy.target import TARGETS, Engine, Target
 from cruciform.errors import MissingExtraError
 
 FILE = "model.xml"
+TOLERANCE = {"f32": 1e-4, "bf16": 5e-2}
 
 
 class OpenVino(Target):
@@ -25,7 +26,8 @@ class OpenVino(Target):
     extra = "openvino"
 
     def __init__(self, precision: str) -> None:
-        self._precision = precision
+        self.precision = precision
+        self.tolerance = TOLERANCE[precision]
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
         """Converts torch's export."""
@@ -40,7 +42,7 @@ class OpenVino(Target):
         settings = {
             "INFERENCE_NUM_THREADS": threads,
             "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_PRECISION_HINT": self._precision,
+            "INFERENCE_PRECISION_HINT": self.precision,
         }
         compiled = openvino.Core().compile_model(folder / FILE, "CPU", settings)
         request = compiled.create_infer_request()

@@ -12,11 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from torch import nn
 
-from cruciform.deploy.choose import Choice, Setting, build_engine
+from cruciform.deploy.build import Setting, build_engine, largest_error, noise
+from cruciform.deploy.choose import Choice
 from cruciform.deploy.forms import composite_layers
 from cruciform.deploy.target import Engine
 from cruciform.deploy.targets import TARGETS
@@ -26,8 +25,6 @@ from cruciform.measure.record import hardware, versions
 
 FORMAT = 1
 REPORT = "deploy.json"
-LARGEST_ERROR = {"openvino-bf16": 5e-2}
-USUAL_ERROR = 1e-4  # of the range of the output
 
 
 def ship(
@@ -49,11 +46,12 @@ def ship(
     if directory.exists() and any(directory.iterdir()) and not (directory / REPORT).is_file():
         raise DeployError(f"{directory} exists and is not what 'cruciform deploy' wrote; choose another name")
     with new_directory(directory, manifest={"format": FORMAT}) as part:
-        error = _largest_error(model, build_engine(model, choice.forms, setting, part), setting)
-        allowed = LARGEST_ERROR.get(target, USUAL_ERROR)
-        if error > allowed:
+        engine = build_engine(model, choice.build, setting, part)
+        error = largest_error(model, engine, noise(setting.batch, setting.input_size, seed=1))
+        if error > setting.target.tolerance:
             raise DeployError(
-                f"{target} strays from PyTorch by {error:.1e} of the output's range, more than {allowed:.0e}"
+                f"{target} strays from PyTorch by {error:.1e} of the output's range, more than "
+                f"{setting.target.tolerance:.0e}"
             )
         report = {
             "format": FORMAT,
@@ -69,10 +67,12 @@ def ship(
             "of_dense": choice.timing.best / choice.dense.best if choice.dense else None,
             "verdict": verdict(choice),
             "largest_error": error,
-            "forms": dict(choice.forms),
+            "way": choice.build.way,
+            "forms": dict(choice.build.forms),
             "plans": {layer: module.plan.to_dict() for layer, module in composite_layers(model).items()},
             "layers": [asdict(layer) for layer in choice.layers],
             "tried": dict(choice.tried),
+            "untried": list(choice.untried),
             "versions": versions(setting.target.packages),
             "hardware": hardware(),
         }
@@ -96,14 +96,6 @@ def verdict(choice: Choice) -> str:
         return "this network has no layers of basis filters"
     if choice.dense is None:
         return "no equal dense network exists; shipped in the fastest form"
-    if choice.is_dense:
+    if choice.build.is_dense:
         return "basis filters do not pay here; shipped as the equal dense network"
     return f"{choice.timing.best / choice.dense.best:.0%} of the equal dense network's time"
-
-
-def _largest_error(model: nn.Module, engine: Engine, setting: Setting) -> float:
-    images = torch.randn(setting.batch, *setting.input_size, generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        expected = model.eval()(images).numpy()
-    reach = float(expected.max() - expected.min())
-    return float(np.abs(engine(images.numpy()) - expected).max() / max(reach, 1e-30))

@@ -1,7 +1,7 @@
 """A target: an engine that a network is shipped to. One file each; each writes its artefact and runs it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,10 +20,28 @@ class Target(ABC):
     Attributes:
         packages: What must be installed for it, and is written down with its artefacts.
         extra: The extra of this library that installs it.
+        precision: What it computes in.
+        tolerance: How far its results may stray from PyTorch's in 32 bits, as a share of the output's range.
+        needs_images: Whether it must see images before it can write, to learn the ranges of numbers from them.
+        images: Those that it was given.
     """
 
     packages: ClassVar[tuple[str, ...]]
     extra: ClassVar[str]
+    precision: str = "f32"
+    tolerance: float = 1e-4
+    needs_images: ClassVar[bool] = False
+    images: NDArray[Any] | None = None
+
+    def with_images(self, images: NDArray[Any]) -> "Target":
+        """Returns this target with images to learn from; one that needs none stays as it is."""
+        del images
+        return self
+
+    def ways(self, batch: int) -> "Mapping[str, Target]":
+        """Returns other ways to write a network for the same engine, worth measuring; this target loads them all."""
+        del batch
+        return {}
 
     @abstractmethod
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:

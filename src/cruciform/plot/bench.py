@@ -16,7 +16,10 @@ def draw_bench(points: Mapping[str, Sequence[Point]], path: Path, *, title: str)
         axes.plot([0, macs], [0, milliseconds], "--", color=colour, linewidth=0.9)
         axes.plot([p[1] for p in series], [p[2] for p in series], "o", color=colour, label=label)
         for name, x, y in series:
-            axes.annotate(name, (x, y), textcoords="offset points", xytext=(6, -10), fontsize=7, color=colour)
+            # Above the point, to the left: the line is below, to the right.
+            axes.annotate(
+                name, (x, y), textcoords="offset points", xytext=(-5, 5), fontsize=7, color=colour, ha="right"
+            )
     axes.plot([], [], "--", color=GREY, label="all of the saving becomes time")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)

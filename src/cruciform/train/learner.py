@@ -129,9 +129,7 @@ class Learner:
 
     def _to_device(self, batch: Batch) -> tuple[Tensor, Tensor]:
         device = self.runtime.device
-        images = batch.images.to(device, non_blocking=True).float()
-        shape = (1, -1, *(1,) * (images.ndim - 2))
-        images = (images - self._mean.reshape(shape)) / self._deviation.reshape(shape)
+        images = normalise(batch.images.to(device, non_blocking=True).float(), self._mean, self._deviation)
         return images, batch.labels.to(device, non_blocking=True)
 
     # Its whole state
@@ -177,6 +175,12 @@ class Learner:
                 for key, value in self.optimiser.state.get(parameter, {}).items():
                     if isinstance(value, Tensor):
                         yield parameter, key, value
+
+
+def normalise(images: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+    """Returns images less a mean, over a deviation: one of each for all channels, or for every channel its own."""
+    shape = (1, -1, *(1,) * (images.ndim - 2))
+    return (images - mean.reshape(shape)) / deviation.reshape(shape)
 
 
 def seed_all(seed: int, step: int, rank: int) -> np.random.Generator:

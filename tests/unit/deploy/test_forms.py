@@ -8,8 +8,9 @@ from torch import nn
 from torch.fx import GraphModule
 
 from cruciform import convert, create_model
-from cruciform.deploy.forms import FORMS, Form, build_form, composite_layers, largest_error, why_not_dense
-from cruciform.deploy.graph import CAT, capture
+from cruciform.deploy.capture import capture
+from cruciform.deploy.forms import FORMS, Form, build_form, composite_layers, why_not_dense
+from cruciform.deploy.graph import CAT
 from cruciform.errors import DeployError
 
 aten = torch.ops.aten
@@ -45,6 +46,12 @@ def network(name: str) -> nn.Module:
     torch.manual_seed(0)
     schemes = {"normed": "lr", "joined": "lr-join-wfull"}
     return normed(schemes[name]) if name in schemes else create_model(name, num_classes=5, input_size=SIZE[1]).eval()
+
+
+def largest_error(model: nn.Module, graph: nn.Module, images: torch.Tensor) -> float:
+    with torch.no_grad():
+        expected = model.eval()(images)
+        return float((expected - graph(images)).abs().max() / (expected.max() - expected.min()))
 
 
 NAMES = ["normed", "joined", "nin_c3_lr"]

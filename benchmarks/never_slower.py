@@ -1,0 +1,149 @@
+"""Is what we deploy ever slower than the dense network that it came from?
+
+All networks of the zoo, and twelve of other libraries converted, in ONNX Runtime and OpenVINO: the network as
+``cruciform deploy`` would ship it against the original in the fastest way that the same engine knows, in turns, one
+thread, the shortest of some rounds. Every network is noted when it is done: a run that was interrupted goes on where
+it was.
+
+    python benchmarks/never_slower.py        writes results/never-slower.json
+"""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from cruciform import convert
+from cruciform.cli.common import measuring
+from cruciform.conversion.dense import collapse
+from cruciform.deploy.bench import prefixed
+from cruciform.deploy.build import Build, Setting, build_engine, noise
+from cruciform.deploy.choose import Tell, choose_build
+from cruciform.deploy.clock import time_engines
+from cruciform.deploy.package import verdict
+from cruciform.deploy.targets import TARGETS
+from cruciform.errors import DeployError, NotLinearError
+from cruciform.measure.record import record_result
+from cruciform.models.network import MODELS
+from cruciform.models.zoo import create_model
+from cruciform.sources.build import build_network
+
+ROUNDS = 12
+SCHEME = "lr"
+RESULT = Path(__file__).parents[1] / "results" / "never-slower.json"
+JOURNAL = Path(__file__).parents[1] / "build" / "never-slower.jsonl"
+ENGINES = ("onnxruntime", "openvino")
+CONVERTED = {
+    "torchvision:resnet18": (3, 224, 224),
+    "torchvision:resnet50": (3, 224, 224),
+    "torchvision:vgg16": (3, 224, 224),
+    "torchvision:densenet121": (3, 224, 224),
+    "torchvision:inception_v3": (3, 299, 299),
+    "torchvision:convnext_tiny": (3, 224, 224),
+    "torchvision:squeezenet1_1": (3, 224, 224),
+    "torchvision:regnet_x_400mf": (3, 224, 224),
+    "timm:efficientnet_b0": (3, 224, 224),
+    "timm:darknet53": (3, 256, 256),
+    "monai:UNet-2d": (1, 128, 128),
+    "monai:ResNet18-3d": (1, 48, 48, 48),
+}
+
+
+def build(name: str) -> tuple[nn.Module, nn.Module | None, tuple[int, ...]]:
+    """Returns a network of basis filters, the dense one that it came from or equals, and the size of an image."""
+    torch.manual_seed(0)
+    if name in CONVERTED:
+        original = build_network(name).model.eval()
+        return convert(original, SCHEME).model.eval(), original, CONVERTED[name]
+    model = create_model(name).eval()
+    try:
+        return model, collapse(model), MODELS.get(name).input_shape
+    except NotLinearError:
+        return model, None, MODELS.get(name).input_shape
+
+
+def compare(name: str, target: str, tell: Tell) -> dict[str, Any]:
+    """Measures one network in one engine."""
+    model, original, size = build(name)
+    setting = Setting(TARGETS.get(target), size, rounds=ROUNDS // 2, patience=0)
+    try:
+        choice = choose_build(model, setting, tell=tell)
+    except DeployError as error:
+        return {"network": name, "target": target, "failed": str(error)}
+    found: dict[str, Any] = {
+        "network": name,
+        "target": target,
+        "verdict": verdict(choice),
+        "way": choice.build.way,
+        "forms": dict(choice.build.forms),
+        "milliseconds": 1e3 * choice.timing.best,
+    }
+    if original is None:
+        return found
+    with tempfile.TemporaryDirectory() as folder:
+        engines = {"deployed": build_engine(model, choice.build, setting, _new(folder))}
+        for way in setting.ways():
+            try:
+                engines[way] = build_engine(original, Build({}, way), setting, _new(folder))
+            except DeployError as error:
+                found.setdefault("untried", []).append(f"{way}: {error}")
+        tell("as deployed against the original")
+        times = time_engines(engines, noise(1, size), rounds=ROUNDS)
+    deployed = times.pop("deployed")
+    dense = min(times.values(), key=lambda timing: timing.best)
+    return {
+        **found,
+        "milliseconds": 1e3 * deployed.best,
+        "milliseconds_median": 1e3 * deployed.middle,
+        "dense_milliseconds": 1e3 * dense.best,
+        "dense_milliseconds_median": 1e3 * dense.middle,
+        "ratio": deployed.best / dense.best,
+    }
+
+
+def _new(folder: str) -> Path:
+    return Path(tempfile.mkdtemp(dir=folder))
+
+
+def main() -> None:
+    JOURNAL.parent.mkdir(exist_ok=True)
+    lines = JOURNAL.read_text("utf-8").splitlines() if JOURNAL.is_file() else []
+    rows = [json.loads(line) for line in lines]
+    done = {(row["network"], row["target"]) for row in rows}
+    every = [(name, target) for name in (*MODELS.names(), *CONVERTED) for target in ENGINES]
+    left = [one for one in every if one not in done]
+    with measuring() as tell, JOURNAL.open("a", encoding="utf-8") as journal:
+        for number, (name, target) in enumerate(left, start=1):
+            where = f"{number} of {len(left)}, {name} in {target}"
+            row = compare(name, target, prefixed(tell, where))
+            journal.write(json.dumps(row) + "\n")
+            journal.flush()
+            rows.append(row)
+            ratio = f"{row['ratio']:.3f}" if "ratio" in row else "no dense original"
+            print(f"{where}: {ratio}, {row.get('verdict', row.get('failed'))}", flush=True)
+    ratios = [row["ratio"] for row in rows if "ratio" in row]
+    names = {row["network"] for row in rows if "ratio" in row}
+    record_result(
+        RESULT,
+        summary={
+            "worst_ratio": round(max(ratios), 4),
+            "networks": len(names),
+            "comparisons": len(ratios),
+            "above_1.02": sum(ratio > 1.02 for ratio in ratios),
+            "shipped_dense": sum("do not pay" in row.get("verdict", "") for row in rows),
+            "failed": sum("failed" in row for row in rows),
+            "best_ratio": round(min(ratios), 4),
+        },
+        details=sorted(rows, key=lambda row: -row.get("ratio", 0)),
+        command="python benchmarks/never_slower.py",
+        n=ROUNDS,
+        packages=("onnxruntime", "openvino", "timm", "torchvision", "monai"),
+    )
+    JOURNAL.unlink()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Where the time goes that the saving in multiply-accumulates does not take away: ONNX Runtime's own profile.
+
+The VGG networks as ``cruciform bench`` found them fastest (``results/bench-vgg.json``), one thread, every operation's
+shortest time over some runs; a part's share is of the ideal time, that of the dense baseline divided by its MACs over
+the network's.
+
+    python benchmarks/vgg_profile.py        writes results/bench-vgg-profile.json
+"""
+
+import json
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import torch
+
+from cruciform.deploy.build import Build, Setting, build_engine, noise
+from cruciform.deploy.onnxruntime import FILE
+from cruciform.deploy.targets import TARGETS
+from cruciform.measure.macs import profile
+from cruciform.measure.record import record_result
+from cruciform.models.zoo import create_model
+
+RUNS = 12
+RESULTS = Path(__file__).parents[1] / "results"
+SIZE = (3, 224, 224)
+
+
+def times(name: str, build: Build, batch: int) -> dict[str, float]:
+    """Returns the milliseconds of each kind of operation."""
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        build_engine(create_model(name).eval(), build, Setting(TARGETS.get("onnxruntime"), SIZE, batch), Path(folder))
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(folder) / "profile")
+        session = onnxruntime.InferenceSession(str(Path(folder) / FILE), options, providers=["CPUExecutionProvider"])
+        images = noise(batch, SIZE)
+        for _ in range(RUNS):
+            session.run(None, {session.get_inputs()[0].name: images})
+        events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
+    return _by_kind(events, loops=batch if build.way == "image by image" else 1)
+
+
+def _by_kind(events: list[dict[str, Any]], *, loops: int) -> dict[str, float]:
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for event in events:
+        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
+            shapes = [next(iter(shape.values())) for shape in event["args"]["input_type_shape"]]
+            found[event["name"], _kind(event["args"]["op_name"], shapes)].append(event["dur"] / 1e3)
+    total: dict[str, float] = defaultdict(float)
+    for (_, kind), milliseconds in found.items():
+        if kind != "loop":
+            # What is in a loop runs once an image.
+            total[kind] += min(milliseconds) * (loops if len(milliseconds) > RUNS else 1)
+    return dict(total)
+
+
+def _kind(operation: str, shapes: list[list[int]]) -> str:
+    if operation == "Conv":
+        if shapes[0][2:] == [1, 1]:
+            return "fully connected"
+        return "first layer" if shapes[0][1] == SIZE[0] else "other convolutions"
+    kinds = {"Scan": "loop", "MaxPool": "pooling", "Gemm": "fully connected", "FusedGemm": "fully connected"}
+    return kinds.get(operation, "concatenation" if operation == "Concat" else "rest")
+
+
+def main() -> None:
+    measured = json.loads((RESULTS / "bench-vgg.json").read_text("utf-8"))["details"]
+    rows: dict[str, Any] = {}
+    summary: dict[str, float] = {}
+    for part in measured.values():
+        if part["target"] != "onnxruntime" or part["threads"] != 1:
+            continue
+        dense, *names = part["networks"]
+        macs = {name: profile(create_model(name), SIZE).macs for name in part["networks"]}
+        base = times(dense, Build({}), part["batch"])
+        for name in names:
+            entry = part["networks"][name]
+            parts = times(name, Build(entry["forms"], entry["way"]), part["batch"])
+            ideal = sum(base.values()) * macs[name] / macs[dense]
+            rows[f"{name}, batch {part['batch']}"] = {"ideal": ideal, "milliseconds": parts, "dense": base}
+            short = f"b{part['batch']}_{name.removeprefix(f'{dense}_')}"
+            for kind, milliseconds in parts.items():
+                summary[f"{short}_{kind.replace(' ', '_')}"] = round(milliseconds / ideal, 4)
+                print(
+                    f"{name}, batch {part['batch']}: {kind} {milliseconds:.2f} ms, {milliseconds / ideal:.1%} of ideal"
+                )
+    record_result(
+        RESULTS / "bench-vgg-profile.json",
+        summary=summary,
+        details=rows,
+        command="python benchmarks/vgg_profile.py",
+        n=RUNS,
+        packages=("onnxruntime",),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""A bench as a committed file: ``results/bench-SUITE.json``, one part for each engine, batch and number of threads.
+
+A part is measured in one go and has its own baseline, so parts may come from several runs: one that was interrupted
+keeps what it has finished.
+"""
+
+import datetime as dt
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cruciform.deploy.bench import Bench, Row
+from cruciform.deploy.targets import TARGETS
+from cruciform.measure.record import record_result
+
+SHORT = {"onnxruntime": "ort", "openvino": "ov", "executorch": "et", "aotinductor": "aoti"}
+
+
+def describe(bench: Bench) -> dict[str, Any]:
+    """Returns a bench as plain data."""
+    return {
+        "target": bench.target,
+        "batch": bench.batch,
+        "threads": bench.threads,
+        "clock": "processor time" if bench.threads == 1 else "time on the wall",
+        "date": dt.datetime.now(dt.UTC).date().isoformat(),
+        "baseline_target": bench.baseline_target,
+        "baseline_gmacs_per_second": bench.gmacs_per_second,
+        "rivals": bench.rivals,
+        "networks": {row.network: _describe_row(row) for row in (bench.baseline, *bench.rows)},
+    }
+
+
+def summarise(bench: Bench) -> dict[str, float]:
+    """Returns the realised fractions of a bench under short names, as ort_f32_b16_lr."""
+    family = bench.target.partition("-")[0]
+    precision = TARGETS.get(bench.target).precision
+    threads = f"_t{bench.threads}" if bench.threads > 1 else ""
+    start = f"{SHORT.get(family, family)}_{precision}_b{bench.batch}{threads}"
+    first = f"{bench.baseline.network}_"
+    return {f"{start}_{row.network.removeprefix(first)}": round(row.realised, 3) for row in bench.rows}
+
+
+def record_bench(bench: Bench, path: Path, *, command: str, packages: Sequence[str]) -> None:
+    """Writes a bench into a file of results; parts that were there already stay, unless it is the same one."""
+    known = json.loads(path.read_text("utf-8")) if path.is_file() else {"summary": {}, "details": {}}
+    name = f"{bench.target}, batch {bench.batch}, {bench.threads} thread{'s' if bench.threads > 1 else ''}"
+    record_result(
+        path,
+        summary={**known["summary"], **summarise(bench)},
+        details={**known["details"], name: describe(bench)},
+        command=command,
+        n=len(bench.baseline.timing.rounds),
+        packages=packages,
+    )
+
+
+def _describe_row(row: Row) -> dict[str, Any]:
+    return {
+        "macs": row.macs,
+        "milliseconds": 1e3 * row.timing.best,
+        "milliseconds_median": 1e3 * row.timing.middle,
+        "milliseconds_rounds": [round(1e3 * seconds, 3) for seconds in row.timing.rounds],
+        "realised": row.realised,
+        "way": row.build.way,
+        "forms": dict(row.build.forms),
+    }

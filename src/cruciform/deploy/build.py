@@ -1,0 +1,82 @@
+"""A network built for an engine: where it shall run, which equal form each layer has, and how it is written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from cruciform.deploy.forms import Form, build_form
+from cruciform.deploy.target import Engine, Target
+
+PLAIN = "plain"
+"""The way in which a target writes a network unless it is told otherwise."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where a network shall run.
+
+    Attributes:
+        target: The engine.
+        input_size: Of one image.
+        batch: Images at a time.
+        threads: Of the engine.
+        rounds: Turns of what is compared in the end; half as many on the way there.
+        patience: Seconds, at the most, for trying one layer after the other in the whole network.
+    """
+
+    target: Target
+    input_size: tuple[int, ...]
+    batch: int = 1
+    threads: int = 1
+    rounds: int = 7
+    patience: float = 120.0
+
+    def ways(self) -> dict[str, Target]:
+        """Returns all ways to write for the engine."""
+        return {PLAIN: self.target, **self.target.ways(self.batch)}
+
+
+@dataclass(frozen=True)
+class Build:
+    """How a network is built; all builds of a network compute the same.
+
+    Attributes:
+        forms: The form of every layer of basis filters.
+        way: How the target writes it.
+    """
+
+    forms: Mapping[str, Form]
+    way: str = PLAIN
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether no layer of basis filters is left."""
+        return all(form == "dense" for form in self.forms.values())
+
+
+def build_engine(model: nn.Module, build: Build, setting: Setting, folder: Path) -> Engine:
+    """Writes a network into a folder as its target has it; returns what runs it."""
+    # A graph for one image alone would be made for no other number.
+    graph = build_form(model, build.forms, setting.input_size, batch=max(2, setting.batch))
+    setting.ways()[build.way].write(graph, setting.input_size, folder, batch=setting.batch)
+    return setting.target.load(folder, threads=setting.threads)
+
+
+def noise(batch: int, size: tuple[int, ...], *, seed: int = 0) -> NDArray[Any]:
+    """Returns images of noise: engines take the same time for them as for real ones."""
+    images: NDArray[Any] = torch.randn(batch, *size, generator=torch.Generator().manual_seed(seed)).numpy()
+    return images
+
+
+def largest_error(model: nn.Module, engine: Engine, images: NDArray[Any]) -> float:
+    """Returns how far an engine strays from PyTorch at the most, as a share of the output's range."""
+    with torch.no_grad():
+        expected = model.eval()(torch.from_numpy(images)).numpy()
+    reach = max(float(expected.max() - expected.min()), 1e-30)
+    return float(np.abs(engine(images) - expected).max() / reach)

@@ -1,0 +1,53 @@
+"""A network's graph in evaluation, in the plainest operations that say the same."""
+
+import operator
+
+from torch import nn
+from torch.fx import GraphModule, Node
+
+from cruciform.deploy.concatenation import concatenations, push_down_
+from cruciform.deploy.graph import NORM, aten, export, put_in_place, tidied, without_warnings
+from cruciform.deploy.norm import fold_norm_, plain_norm
+from cruciform.errors import DeployError
+
+
+def capture(model: nn.Module, input_size: tuple[int, ...], *, batch: int = 2) -> GraphModule:
+    """Returns the graph of a network in evaluation, without operations that change their input, batch norm folded."""
+    program = export(model.eval(), input_size, batch=batch)
+    with without_warnings():
+        graph = program.run_decompositions({}).module(check_guards=False)
+    if not isinstance(graph, GraphModule):
+        raise DeployError(f"torch.export gave {type(graph).__name__}")
+    for node in list(graph.graph.nodes):
+        if node.target is aten._native_batch_norm_legit_no_training.default:
+            fold_norm_(graph, plain_norm(graph, node))
+        elif node.target is aten.view.default:
+            node.target = aten.reshape.default  # a view holds for one order in memory only
+        if node.target is aten.reshape.default:
+            _leave_images_free_(node)
+        elif node.target is aten.adaptive_max_pool2d.default:
+            _pool_globally_(graph, node)
+    for _, node in list(concatenations(graph)):
+        push_down_(graph, node, behind=frozenset({NORM}))
+    return tidied(graph)
+
+
+def _leave_images_free_(node: Node) -> None:
+    """Lets a reshape find the number of images by itself, so that a part of the graph makes sense alone."""
+    shape = node.args[1]
+    sizes = list(shape) if isinstance(shape, list | tuple) else []
+    if len([size for size in sizes if not isinstance(size, int) or size == -1]) == 1:
+        node.args = (node.args[0], [size if isinstance(size, int) else -1 for size in sizes])
+
+
+def _pool_globally_(graph: GraphModule, node: Node) -> None:
+    """Writes the maximum of whole maps as an ordinary pooling, which engines have in their own order of memory."""
+    source, size = node.args[0], node.args[1]
+    if not isinstance(source, Node) or list(size) != [1, 1]:  # type: ignore[arg-type]
+        return
+    whole = [int(length) for length in source.meta["val"].shape[2:]]
+    for reader in list(node.users):
+        if reader.target is operator.getitem and reader.args[1] == 0:
+            with graph.graph.inserting_before(reader):
+                pooled = graph.graph.call_function(aten.max_pool2d.default, (source, whole, whole))
+            put_in_place(graph, reader, pooled)

@@ -1,0 +1,21 @@
+"""The C++ compiler that PyTorch's own compiler needs."""
+
+from cruciform.errors import DeployError, first_line
+
+
+def require_compiler() -> None:
+    """Sees to it that there is one.
+
+    Raises:
+        DeployError: There is none.
+    """
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler as error:
+        raise DeployError(
+            f"PyTorch compiles by a C++ compiler, and there is none ({first_line(error)}): install one (Debian: apt "
+            "install g++; conda: conda install gxx), or name yours: export CXX=/path/to/g++"
+        ) from error

@@ -1,0 +1,53 @@
+"""Images of a run's own data, as its network is given them when it is judged."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from numpy.typing import NDArray
+
+from cruciform.data.loader import Loader
+from cruciform.data.order import Order
+from cruciform.data.source import Split
+from cruciform.train.datasets import open_datasets
+from cruciform.train.learner import normalise
+from cruciform.train.run import Run
+from cruciform.train.runtime import Alone
+
+
+class Prepared(NamedTuple):
+    """Some samples.
+
+    Attributes:
+        images: (samples, channels, …), in 32 bits.
+        labels: Their classes.
+    """
+
+    images: NDArray[Any]
+    labels: NDArray[Any]
+
+
+def prepared_batches(directory: Path, split: Split, *, batch: int) -> Iterator[Prepared]:
+    """Yields what a run was trained on, or is judged on, in its own order, without the chances of training.
+
+    Args:
+        directory: The run.
+        split: Which samples.
+        batch: How many at a time; the last may be fewer.
+    """
+    recipe = Run(directory).recipe()
+    train, test = open_datasets(recipe.data, Alone(torch.device("cpu")))
+    source = train if split == "train" else test
+    order = Order(len(source), min(batch, len(source)))
+    loader = Loader(source, order, recipe.prepare)
+    mean, deviation = (torch.tensor(values) for values in (recipe.data.mean, recipe.data.deviation))
+    for step in range(order.steps_per_epoch):
+        samples = loader.read(step)
+        images = normalise(samples.images.float(), mean, deviation)
+        yield Prepared(images.contiguous().numpy(), samples.labels.numpy())
+
+
+def sample_images(directory: Path, count: int) -> NDArray[Any]:
+    """Returns the first so many training images of a run, as its network is given images when it is judged."""
+    return next(prepared_batches(directory, "train", batch=count)).images

@@ -1,0 +1,102 @@
+"""Other ways to write a network: fully connected layers as convolutions, and a loop over the images."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from cruciform import create_model
+from cruciform.deploy.build import PLAIN, Build, Setting, build_engine, largest_error, noise
+from cruciform.deploy.capture import capture
+from cruciform.deploy.cut import cut
+from cruciform.deploy.graph import aten
+from cruciform.deploy.linear import linear_as_convolution_
+from cruciform.deploy.targets import TARGETS
+from cruciform.errors import DeployError
+
+SIZE = (3, 16, 16)
+
+
+class Classifier(nn.Module):
+    """Global maximum, two fully connected layers; the first of their results is read twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 8, 3)
+        self.first, self.second = nn.Linear(8, 6), nn.Linear(6, 6, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.adaptive_max_pool2d(torch.relu(self.convolution(x)), 1).flatten(1)
+        x = torch.relu(self.first(x))
+        return x + self.second(x)
+
+
+def test_fully_connected_layers_become_convolutions_and_compute_the_same() -> None:
+    model = Classifier().eval()
+    graph = capture(model, SIZE)
+    assert linear_as_convolution_(graph)
+    targets = [node.target for node in graph.graph.nodes]
+    assert aten.linear.default not in targets
+    assert targets.count(aten.conv2d.default) == 3
+    images = torch.randn(3, *SIZE)
+    with torch.no_grad():
+        assert torch.allclose(graph(images), model(images), atol=1e-6)
+
+
+def test_a_layer_that_reads_larger_maps_stays_as_it_is() -> None:
+    graph = capture(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 14 * 14, 2)), SIZE)
+    assert not linear_as_convolution_(graph)
+
+
+def test_a_network_is_cut_where_an_image_has_become_a_vector() -> None:
+    model = Classifier().eval()
+    trunk, head, length = cut(capture(model, SIZE))
+    assert length == 8
+    assert head is not None
+    assert not [node for node in trunk.graph.nodes if node.target is aten.linear.default]
+    images = torch.randn(3, *SIZE)
+    with torch.no_grad():
+        assert torch.allclose(head(trunk(images)), model(images), atol=1e-6)
+
+
+def test_a_network_of_maps_is_left_whole() -> None:
+    graph = capture(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), SIZE)
+    assert cut(graph) == (graph, None, 0)
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_every_way_of_onnx_runtime_computes_the_same_for_any_number_of_images(batch: int, tmp_path: Path) -> None:
+    setting = Setting(TARGETS.get("onnxruntime"), SIZE, batch)
+    assert set(setting.ways()) == {PLAIN, "classifier as convolutions" if batch == 1 else "image by image"}
+    model = Classifier().eval()
+    for way in setting.ways():
+        (tmp_path / way).mkdir()
+        engine = build_engine(model, Build({}, way), setting, tmp_path / way)
+        for images in (1, 3):
+            assert largest_error(model, engine, noise(images, SIZE)) < 1e-5
+
+
+def test_maps_of_several_images_go_through_a_loop_too(tmp_path: Path) -> None:
+    setting = Setting(TARGETS.get("onnxruntime"), SIZE, 4)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3)).eval()
+    engine = build_engine(model, Build({}, "image by image"), setting, tmp_path)
+    assert largest_error(model, engine, noise(5, SIZE)) < 1e-5
+
+
+def test_a_way_that_does_not_apply_says_so(tmp_path: Path) -> None:
+    setting = Setting(TARGETS.get("onnxruntime"), SIZE)
+    with pytest.raises(DeployError, match="no fully connected layer of this network reads maps of one pixel"):
+        build_engine(nn.Conv2d(3, 4, 3), Build({}, "classifier as convolutions"), setting, tmp_path)
+
+
+def test_a_network_with_no_layers_of_basis_filters_is_its_own_dense_one() -> None:
+    from cruciform.deploy.choose import choose_build
+    from cruciform.deploy.package import verdict
+
+    model = create_model("nin", num_classes=4, input_size=32).eval()
+    choice = choose_build(model, Setting(TARGETS.get("torch"), (3, 32, 32), rounds=2))
+    assert choice.dense is choice.timing
+    assert verdict(choice) == "this network has no layers of basis filters"
+    assert np.isfinite(choice.timing.best)

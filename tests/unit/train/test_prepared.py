@@ -1,0 +1,77 @@
+"""Images of a run as its network is given them: the same that a judge would give it, one by one."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cruciform.data.loader import Loader
+from cruciform.data.order import Order
+from cruciform.train.datasets import open_datasets
+from cruciform.train.learner import Learner
+from cruciform.train.prepared import prepared_batches, sample_images
+from cruciform.train.recipe import Recipe
+from cruciform.train.run import Run
+from cruciform.train.runtime import Alone
+from cruciform.train.table import read_table
+
+ALONE = Alone(torch.device("cpu"))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    folder = tmp_path / "cifar"
+    folder.mkdir()
+    numbers = np.random.default_rng(0)
+    for name in (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"):
+        records = numbers.integers(0, 256, (8, 3073), dtype=np.uint8)
+        records[:, 0] %= 10
+        (folder / f"{name}.bin").write_bytes(records.tobytes())
+    recipe = read_table(
+        Recipe,
+        {
+            "model": {"name": "the test's own"},
+            "data": {"kind": "cifar10", "path": str(folder), "mean": [100, 120, 140], "deviation": [50, 60, 70]},
+            "augment": [{"kind": "random-crop", "size": 28}, {"kind": "mirror"}],
+            "prepare": [{"kind": "centre-crop", "size": 28}],
+            "optimiser": {"kind": "sgd", "rate": 0.01},
+            "epochs": 1,
+            "batch": 8,
+        },
+        "test",
+    )
+    made = Run(tmp_path / "run")
+    made.prepare(recipe, resume=False)
+    return made
+
+
+def test_the_network_of_a_judge_is_given_the_same(run: Run) -> None:
+    recipe = run.recipe()
+    seen: list[torch.Tensor] = []
+
+    class Watcher(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(x)
+            return x.flatten(1)
+
+    test = open_datasets(recipe.data, ALONE).test
+    learner = Learner(recipe, Watcher(1, 1), ALONE)
+    batches = list(prepared_batches(run.directory, "test", batch=5))
+    assert [len(batch.labels) for batch in batches] == [5, 3]
+    for step, batch in enumerate(batches):
+        judged = Loader(test, Order(len(test), 5), recipe.prepare).read(step)
+        learner.logits(judged)
+        assert np.array_equal(batch.images, seen[-1].numpy())
+        assert np.array_equal(batch.labels, judged.labels.numpy())
+
+
+def test_samples_are_the_first_training_images_without_chance(run: Run) -> None:
+    images = sample_images(run.directory, 12)
+    assert images.shape == (12, 3, 28, 28)
+    assert images.dtype == np.float32
+    assert images.flags.c_contiguous
+    first = open_datasets(run.recipe().data, ALONE).train[0].image[2:30, 2:30].astype(np.float32)
+    assert np.allclose(images[0], ((first - [100, 120, 140]) / [50, 60, 70]).transpose(2, 0, 1), atol=1e-5)
+    assert np.array_equal(images, sample_images(run.directory, 12))
+    assert len(sample_images(run.directory, 1000)) == 40, "all there are"
