@@ -61,6 +61,14 @@ def test_the_readmes_coverage_is_that_recorded() -> None:
         assert summary[f"{library.lower()}_converted"] == int(converted)
 
 
+def test_the_readmes_realised_fractions_are_those_recorded() -> None:
+    summary = json.loads((ROOT / "results" / "bench-vgg.json").read_text("utf-8"))["summary"]
+    rows = re.findall(r"\| `vgg11_gmp_(\w+)` \| ([\d.]+) \| ([\d.]+) \|\n", README)
+    assert len(rows) == 3
+    for name, one, sixteen in rows:
+        assert (f"{summary[f'ort_f32_b1_{name}']:.2f}", f"{summary[f'ort_f32_b16_{name}']:.2f}") == (one, sixteen)
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*.json")), ids=lambda path: path.name)
 def test_a_result_carries_what_is_needed_to_doubt_it(path: Path) -> None:
     result = json.loads(path.read_text("utf-8"))

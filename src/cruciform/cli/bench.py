@@ -29,7 +29,7 @@ def bench(
     Example: cruciform bench --suite vgg --target onnxruntime --batch 1 --batch 16
     """
     from cruciform.deploy.bench import Suite, prefixed, run_bench
-    from cruciform.deploy.bench_result import describe, record_bench
+    from cruciform.deploy.bench_result import describe, read_parts, record_bench
     from cruciform.deploy.build import Setting
     from cruciform.deploy.targets import TARGETS
     from cruciform.errors import OptionError
@@ -59,12 +59,15 @@ def bench(
     if plot:
         from cruciform.plot.bench import draw_bench
 
+        # With a file of results, all that is in it: its parts may come from several runs.
+        parts = read_parts(result) if result else [describe(bench) for bench in found]
         points = {
-            f"{bench.target}, batch {bench.batch}": [
-                (row.network, row.macs / 1e9, 1e3 * row.timing.best / bench.batch)
-                for row in (bench.baseline, *bench.rows)
+            f"{part['target']}, batch {part['batch']}": [
+                (network, row["macs"] / 1e9, row["milliseconds"] / part["batch"])
+                for network, row in part["networks"].items()
             ]
-            for bench in found
+            for part in parts
+            if part["threads"] == threads
         }
         draw_bench(points, plot, title=f"{suite}, {threads} thread{'s' if threads > 1 else ''}")
     if as_json:

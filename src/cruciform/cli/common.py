@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -64,8 +64,22 @@ def find_model(name: str, size: str | None, *, init: str | None = None) -> "tupl
     return model, read_size(size) if size else usual
 
 
-def find_trained(name: str, size: str | None) -> "tuple[nn.Module, tuple[int, ...]]":
-    """Returns the network of a run or of a model directory with its weights, or one by name; and its input."""
+class Found(NamedTuple):
+    """A network by name.
+
+    Attributes:
+        model: The network.
+        input_size: Of one image.
+        preparation: What is done to an image before, where that is known.
+    """
+
+    model: "nn.Module"
+    input_size: tuple[int, ...]
+    preparation: "dict[str, Any] | None"
+
+
+def find_trained(name: str, size: str | None) -> Found:
+    """Returns the network of a run or of a model directory with its weights, or one by name."""
     from cruciform.store.directory import CARD, input_size, load
 
     path = Path(name)
@@ -73,15 +87,15 @@ def find_trained(name: str, size: str | None) -> "tuple[nn.Module, tuple[int, ..
         recorded = input_size(path)
         if size is None and recorded is None:
             raise OptionError(f"{name} does not say the size of its input; add --input, for instance --input 3x224x224")
-        return load(path), read_size(size) if size else recorded or ()
+        return Found(load(path), read_size(size) if size else recorded or (), None)
     from cruciform.train.run import Run
 
     if Run(path).exists:
         from cruciform.train.judge import trained_network
 
         trained = trained_network(path)
-        return trained.model, read_size(size) if size else trained.input_size
-    return find_model(name, size)
+        return Found(trained.model, read_size(size) if size else trained.input_size, trained.preparation)
+    return Found(*find_model(name, size), None)
 
 
 def find_images(name: str, *, count: int = 300) -> "NDArray[Any]":

@@ -10,6 +10,7 @@ from cruciform.cli.common import (
     ModelArgument,
     SizeOption,
     console,
+    find_images,
     find_trained,
     measuring,
     print_json,
@@ -40,11 +41,14 @@ def deploy(
     from cruciform.deploy.targets import TARGETS
 
     engine = TARGETS.get(target)
-    network, usual = find_trained(model, size)
+    network, usual, preparation = find_trained(model, size)
+    if engine.needs_images:
+        engine = engine.with_images(find_images(model))
     setting = Setting(engine, usual, batch=batch, threads=threads, rounds=rounds, patience=patience)
     with measuring() as tell:
         choice = choose_build(network, setting, tell=tell)
-        report = ship(network, choice, setting, output, target=target, name=model)
+        about = {"network": model, "preparation": preparation}
+        report = ship(network, choice, setting, output, target=target, about=about)
     if as_json:
         print_json(report)
         return

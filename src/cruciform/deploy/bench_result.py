@@ -56,6 +56,11 @@ def record_bench(bench: Bench, path: Path, *, command: str, packages: Sequence[s
     )
 
 
+def read_parts(path: Path) -> list[dict[str, Any]]:
+    """Returns the parts of a file of results, each as ``describe`` has it."""
+    return list(json.loads(path.read_text("utf-8"))["details"].values())
+
+
 def _describe_row(row: Row) -> dict[str, Any]:
     return {
         "macs": row.macs,

@@ -24,6 +24,7 @@ from cruciform.errors import DeployError
 from cruciform.nn.composite import CompositeConv
 
 GAIN = 0.01  # a change of form must save such a share of the time, or it is noise
+KEPT = 4  # engines that may be asked for again
 HOPELESS = 1.3  # times as slow alone as the fastest form: not tried in the whole network
 
 Tell = Callable[[str], None]
@@ -97,8 +98,12 @@ def choose_build(model: nn.Module, setting: Setting, *, tell: Tell = lambda what
         best = bench.fastest(
             {f"{name}, {way}": Build(forms, way) for name, forms in _mixtures(layers).items() for way in setting.ways()}
         )
-        best = _improve(best, layers, bench, tell)
-        if can_be_dense:
+        first, best = best, _improve(best, layers, bench, tell)
+        if best != first:  # another way may suit what the forms have become
+            best = bench.fastest({f"as changed, {way}": replace(best, way=way) for way in setting.ways()})
+        if not layers:
+            dense = best
+        elif can_be_dense:
             dense = bench.fastest({f"dense, {way}": Build(dense.forms, way) for way in setting.ways()})
         tell("the chosen network against the dense one")
         # A network without basis filters is its own dense one: timing it twice would find noise only.
@@ -194,8 +199,6 @@ class _Bench:
         first, *others = times
         best = min(others, key=lambda name: times[name].best, default=first)
         chosen = best if times[best].best < (1 - gain) * times[first].best else first
-        # What lost is let go: an engine may hold a gigabyte.
-        self._kept = [(build, engine) for build, engine in self._kept if build == candidates[chosen]]
         return candidates[chosen]
 
     def time(self, candidates: Mapping[str, Build], rounds: int) -> dict[str, Timing]:
@@ -213,7 +216,8 @@ class _Bench:
         block = nn.Sequential(layer, nn.ReLU())
         reason = why_not_dense(layer)
         forms = [form for form in FORMS if form in ("concat", "tail") or (form == "dense" and reason is None)]
-        there = replace(self.setting, input_size=size)
+        # Ranges that are learnt from noise do for a layer's time.
+        there = replace(self.setting, input_size=size, target=self.setting.target.with_images(noise(32, size)))
         with ExitStack() as stack:
             engines: dict[str, Engine] = {}
             for form in forms:
@@ -230,7 +234,8 @@ class _Bench:
         folder.mkdir()
         self._built += 1
         engine = build_engine(self._model, build, self.setting, folder)
-        self._kept.append((build, engine))
+        # The others are let go: an engine may hold a gigabyte.
+        self._kept = [*self._kept[-KEPT:], (build, engine)]
         return engine
 
     def _time(self, engines: Mapping[str, Engine], size: tuple[int, ...], rounds: int) -> dict[str, Timing]:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch.fx import GraphModule
 
 from cruciform.deploy.graph import export, without_warnings
+from cruciform.deploy.quiet import without_telemetry
 from cruciform.deploy.target import TARGETS, Engine, Target
 from cruciform.errors import MissingExtraError
 
@@ -56,7 +57,8 @@ class OpenVino(Target):
 
 def _import_openvino() -> Any:
     try:
-        import openvino
+        with without_telemetry():
+            import openvino
     except ImportError as error:
         raise MissingExtraError(f"OpenVINO is not installed ({error}): pip install 'cruciform[openvino]'") from error
     return openvino

@@ -8,6 +8,7 @@
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ REPORT = "deploy.json"
 
 
 def ship(
-    model: nn.Module, choice: Choice, setting: Setting, directory: Path, *, target: str, name: str
+    model: nn.Module, choice: Choice, setting: Setting, directory: Path, *, target: str, about: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Writes the artefact of a network in the forms that were chosen, after it has computed what PyTorch does.
 
@@ -38,7 +39,7 @@ def ship(
         setting: What they were chosen for.
         directory: Where to; replaced as a whole where it is an artefact of ours already.
         target: The name of the engine.
-        name: The name of the network, for the report.
+        about: What else the report shall say: the network's name, what is done to an image before.
 
     Returns:
         The report.
@@ -47,7 +48,8 @@ def ship(
         raise DeployError(f"{directory} exists and is not what 'cruciform deploy' wrote; choose another name")
     with new_directory(directory, manifest={"format": FORMAT}) as part:
         engine = build_engine(model, choice.build, setting, part)
-        error = largest_error(model, engine, noise(setting.batch, setting.input_size, seed=1))
+        seen = setting.target.images  # in 8 bits noise is beyond the ranges of real images
+        error = largest_error(model, engine, noise(setting.batch, setting.input_size, seed=1) if seen is None else seen)
         if error > setting.target.tolerance:
             raise DeployError(
                 f"{target} strays from PyTorch by {error:.1e} of the output's range, more than "
@@ -55,7 +57,7 @@ def ship(
             )
         report = {
             "format": FORMAT,
-            "network": name,
+            **about,
             "target": target,
             "input_size": list(setting.input_size),
             "batch": setting.batch,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from cruciform.train.journal import read_journal
+from cruciform.train.journal import parsed
 from cruciform.train.observer import Observer, Plan, StepRecord
 from cruciform.train.run import Run
 
@@ -34,16 +34,24 @@ def following(run: Run, observer: Observer) -> Iterator[None]:
 
 
 class _Follower:
+    """Reads on from where it was; a line that is not whole yet is left for the next look."""
+
     def __init__(self, run: Run, observer: Observer) -> None:
         self._run, self._observer = run, observer
-        self._known = {_key(line) for line in read_journal(run.log)}
+        self._place = run.log.stat().st_size if run.log.is_file() else 0
         self._step = self._batch = 0
 
     def look(self) -> None:
-        for line in read_journal(self._run.log):
-            if _key(line) not in self._known:
-                self._known.add(_key(line))
-                self._tell(line)
+        if not self._run.log.is_file():
+            return
+        with self._run.log.open("rb") as file:
+            file.seek(self._place)
+            for text in file:
+                if not text.endswith(b"\n"):
+                    return
+                self._place += len(text)
+                if line := parsed(text):
+                    self._tell(line)
 
     def _tell(self, line: dict[str, Any]) -> None:
         event, observer = line["event"], self._observer
@@ -59,7 +67,3 @@ class _Follower:
             observer.finished_epoch(line["epoch"], line["step"], line)
         elif event == "notice":
             observer.noticed(line["what"], line["step"])
-
-
-def _key(line: dict[str, Any]) -> tuple[Any, ...]:
-    return line["time"], line["event"], line.get("step")

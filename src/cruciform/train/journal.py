@@ -6,6 +6,7 @@ Lines are only ever added. A run that was killed goes on from its last checkpoin
 
 import datetime as dt
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,11 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("ab")
-        if self._file.tell() and not path.read_bytes().endswith(b"\n"):
-            self._file.write(b"\n")  # the last line was torn by a kill; readers pass over it
+        self._file = path.open("ab+")
+        if self._file.tell():
+            self._file.seek(-1, os.SEEK_END)
+            if self._file.read(1) != b"\n":
+                self._file.write(b"\n")  # the last line was torn by a kill; readers pass over it
         self._start = time.monotonic()
 
     def write(self, event: str, **values: Any) -> None:
@@ -43,14 +46,20 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return lines
     for text in path.read_bytes().splitlines():
-        try:
-            line = json.loads(text)
-        except ValueError:
-            continue
-        if not isinstance(line, dict):
+        line = parsed(text)
+        if line is None:
             continue
         if line.get("event") == "start":
             reached = line.get("step", 0)
             lines = [old for old in lines if old.get("event") == "start" or old.get("step", 0) <= reached]
         lines.append(line)
     return lines
+
+
+def parsed(text: bytes) -> dict[str, Any] | None:
+    """Returns a line of a log; None where a kill tore it."""
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) else None

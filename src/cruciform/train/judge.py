@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -72,10 +72,12 @@ class Trained(NamedTuple):
     Attributes:
         model: The network, or the average of its weights where the recipe has one.
         input_size: Of one image, as it was judged.
+        preparation: What is done to an image before the network sees it, as the recipe says it.
     """
 
     model: nn.Module
     input_size: tuple[int, ...]
+    preparation: dict[str, Any]
 
 
 def trained_network(directory: Path) -> Trained:
@@ -86,7 +88,8 @@ def trained_network(directory: Path) -> Trained:
     _, test = open_datasets(recipe.data, runtime)
     learner, _ = _restore(recipe, run, runtime, classes=len(test.classes))
     sample = Loader(test, Order(len(test), 1), recipe.prepare).read(0)
-    return Trained(learner.evaluated(), tuple(sample.images.shape[1:]))
+    preparation = recipe.model_dump(mode="json", include={"prepare": True, "data": {"whiten", "mean", "deviation"}})
+    return Trained(learner.evaluated(), tuple(sample.images.shape[1:]), preparation)
 
 
 def _restore(recipe: Recipe, run: Run | None, runtime: Alone, *, classes: int) -> tuple[Learner, int | None]:

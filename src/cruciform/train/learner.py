@@ -26,13 +26,11 @@ class StepResult(NamedTuple):
     Attributes:
         loss: The sum of this rank's losses.
         norm: Of the gradient, over all ranks, before it was clipped.
-        taken: Whether weights were changed.
         failed: Whether the gradient was not finite for a reason that no smaller scale would mend.
     """
 
     loss: float
     norm: float
-    taken: bool
     failed: bool
 
 
@@ -89,7 +87,7 @@ class Learner:
             for buffer, old in zip(self.model.buffers(), kept, strict=True):
                 buffer.copy_(old)
         overflowed = self._scaler.is_enabled() and self._scaler.get_scale() >= LEAST_SCALE
-        return StepResult(loss, norm, taken=finite, failed=not finite and not overflowed)
+        return StepResult(loss, norm, failed=not finite and not overflowed)
 
     def _accumulate_gradients(self, batch: Batch, random: np.random.Generator) -> float:
         self.optimiser.zero_grad(set_to_none=True)

@@ -102,7 +102,7 @@ def test_an_artefact_computes_the_same_and_notices_damage(tmp_path: Path) -> Non
     model = network()
     setting = Setting(TARGETS.get("torch"), SIZE, rounds=2)
     choice = choose_build(model, setting)
-    report = ship(model, choice, setting, tmp_path / "out", target="torch", name="test")
+    report = ship(model, choice, setting, tmp_path / "out", target="torch", about={"network": "test"})
     assert report["largest_error"] < 1e-5
     images = np.random.default_rng(0).normal(size=(2, *SIZE)).astype(np.float32)
     with torch.no_grad():
@@ -114,7 +114,7 @@ def test_an_artefact_computes_the_same_and_notices_damage(tmp_path: Path) -> Non
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("precious")
     with pytest.raises(DeployError, match="choose another name"):
-        ship(model, choice, setting, tmp_path / "mine", target="torch", name="test")
+        ship(model, choice, setting, tmp_path / "mine", target="torch", about={"network": "test"})
 
 
 def test_an_engine_that_strays_is_not_shipped(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_an_engine_that_strays_is_not_shipped(tmp_path: Path) -> None:
     setting = Setting(Wrong(lambda graph: 0.0), SIZE, rounds=1)
     choice = choose_build(model, setting)
     with pytest.raises(DeployError, match="strays from PyTorch"):
-        ship(model, choice, setting, tmp_path / "out", target="wrong", name="test")
+        ship(model, choice, setting, tmp_path / "out", target="wrong", about={"network": "test"})
     assert not (tmp_path / "out").exists()
 
 

@@ -3,13 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+
 from cruciform import errors
 from cruciform.errors import RunError
 from cruciform.registry import Registry
+from cruciform.train.datasets import open_datasets
 from cruciform.train.journal import read_journal
 from cruciform.train.observer import Observer
 from cruciform.train.recipe import Recipe
 from cruciform.train.run import Run
+from cruciform.train.runtime import Alone
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,13 @@ class Job:
 
 BACKENDS: Registry[Callable[[Job], bool]] = Registry("backend")
 """Backends by name. Each runs a job to its end, and says whether this process is the one to speak of it then."""
+
+
+def prepare(job: Job) -> None:
+    """Makes the run's directory, before any process is started that could only say one by one what is wrong."""
+    with job.run.locked():  # nobody else may be writing; the processes take the lock then
+        job.run.prepare(job.recipe, resume=job.resume)
+    open_datasets(job.recipe.data, Alone(torch.device("cpu")))
 
 
 def check_end(run: Run) -> None:

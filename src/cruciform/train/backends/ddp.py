@@ -17,10 +17,9 @@ import torch
 import torch.distributed as dist
 
 from cruciform.errors import CruciformError, RunError
-from cruciform.train.backends.backend import BACKENDS, Job, check_end
-from cruciform.train.datasets import open_datasets
+from cruciform.train.backends.backend import BACKENDS, Job, check_end, prepare
 from cruciform.train.loop import Interrupted, train
-from cruciform.train.runtime import Alone, Together, pick_device
+from cruciform.train.runtime import Together, pick_device
 
 RESTARTS = 10  # the first one after a kill often does not come about: gloo finds a port that is closing, or waits
 CONNECT = 30  # seconds
@@ -70,9 +69,7 @@ def _connect(backend: str) -> None:
 
 
 def _launch(job: Job) -> None:
-    with job.run.locked():  # nobody else may be writing; the children take the lock then
-        job.run.prepare(job.recipe, resume=job.resume)
-    open_datasets(job.recipe.data, Alone(torch.device("cpu")))  # what is missing is better said once, and here
+    prepare(job)
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"),
         *("--nproc-per-node", str(job.workers), "--max-restarts", str(RESTARTS)),

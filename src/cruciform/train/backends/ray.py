@@ -11,17 +11,14 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from cruciform.errors import CruciformError, MissingExtraError, RunError, first_line
-from cruciform.train.backends.backend import BACKENDS, Job, check_end
-from cruciform.train.datasets import open_datasets
+from cruciform.train.backends.backend import BACKENDS, Job, check_end, prepare
 from cruciform.train.follow import following
 from cruciform.train.loop import Inputs, train
 from cruciform.train.observer import Observer
 from cruciform.train.recipe import Recipe
 from cruciform.train.run import Run
-from cruciform.train.runtime import Alone, Together
+from cruciform.train.runtime import Together
 from cruciform.train.table import read_table
 
 FAILURES = 5
@@ -35,17 +32,12 @@ def run_on_ray(job: Job) -> bool:
     from ray.train.torch import TorchTrainer
     from ray.train.v2.api.exceptions import TrainingFailedError
 
-    with job.run.locked():
-        job.run.prepare(job.recipe, resume=job.resume)
-    open_datasets(job.recipe.data, Alone(torch.device("cpu")))  # what is missing is better said once, and here
+    prepare(job)
     directory = job.run.directory.absolute()
     with cluster(ray), following(job.run, job.observe()):
         trainer = TorchTrainer(
             _work,
-            train_loop_config={
-                "recipe": job.recipe.to_dict(),
-                "run": str(directory),
-            },
+            train_loop_config={"recipe": job.recipe.to_dict(), "run": str(directory)},
             scaling_config=ScalingConfig(num_workers=job.workers, use_gpu=job.device == "cuda"),
             run_config=RunConfig(
                 name="ray",
@@ -125,10 +117,11 @@ def _import_ray() -> Any:
 
 
 def _is_loopback(address: str) -> bool:
+    """Tells whether an address, as HOST:PORT, ray://HOST:PORT, auto or local, is one of this machine alone."""
+    if address in ("auto", "local"):
+        return True
     host = address.removeprefix("ray://").rpartition(":")[0].strip("[]")
-    if host in ("localhost", "auto", "local", ""):
-        return host != "" or address in ("auto", "local")
     try:
-        return ip_address(host).is_loopback
+        return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
