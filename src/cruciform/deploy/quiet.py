@@ -17,15 +17,13 @@ def without_telemetry() -> Iterator[None]:
     Both report unless somebody has opted out, import by import, and both do without the package where it is missing.
     What has been imported outside of this keeps reporting.
     """
-    known = sys.modules.get(TELEMETRY)
+    before = {name: module for name, module in sys.modules.items() if name == TELEMETRY}  # of blocks around this too
     sys.modules[TELEMETRY] = None  # type: ignore[assignment]  # Python's own sign for "can't be imported"
     try:
         yield
     finally:
-        if known is None:
-            del sys.modules[TELEMETRY]
-        else:
-            sys.modules[TELEMETRY] = known
+        sys.modules.pop(TELEMETRY, None)
+        sys.modules.update(before)
 
 
 @contextmanager

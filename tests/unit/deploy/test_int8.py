@@ -156,3 +156,11 @@ def test_the_list_of_targets_loads_no_quantiser() -> None:
     code = "import sys, cruciform.deploy.targets; print(*{'nncf', 'torchao', 'openvino'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_blocks_without_telemetry_may_lie_within_each_other() -> None:
+    with without_telemetry():
+        with without_telemetry():
+            pass
+        assert sys.modules[TELEMETRY] is None, "the outer block still holds"
+    assert sys.modules.get(TELEMETRY, True) is not None
