@@ -74,5 +74,6 @@ def deploy(
     if choice.build.way != PLAIN:
         console().print(f"written {choice.build.way}, which was the fastest way")
     if choice.untried:
-        console().print(f"not tried: {'; '.join(choice.untried)}")
+        more = f" and {len(choice.untried) - 1} more, all in deploy.json" if len(choice.untried) > 1 else ""
+        console().print(f"not tried: {choice.untried[0]}{more}")
     console().print(f"strays from PyTorch by {report['largest_error']:.1e} of the output's range; written to {output}")
