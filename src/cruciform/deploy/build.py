@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.fx import GraphModule
 
 from cruciform.deploy.forms import Form, build_form
 from cruciform.deploy.target import Engine, Target
@@ -62,9 +63,18 @@ class Build:
 
 def build_engine(model: nn.Module, build: Build, setting: Setting, folder: Path) -> Engine:
     """Writes a network into a folder as its target has it; returns what runs it."""
+    return write_engine(build_graph(model, build.forms, setting), build.way, setting, folder)
+
+
+def build_graph(model: nn.Module, forms: Mapping[str, Form], setting: Setting) -> GraphModule:
+    """Returns a network with its layers in some forms."""
     # A graph for one image alone would be made for no other number.
-    graph = build_form(model, build.forms, setting.input_size, batch=max(2, setting.batch))
-    setting.ways()[build.way].write(graph, setting.input_size, folder, batch=setting.batch)
+    return build_form(model, forms, setting.input_size, batch=max(2, setting.batch))
+
+
+def write_engine(graph: GraphModule, way: str, setting: Setting, folder: Path) -> Engine:
+    """Writes a graph into a folder in one of its target's ways; returns what runs it."""
+    setting.ways()[way].write(graph, setting.input_size, folder, batch=setting.batch)
     return setting.target.load(folder, threads=setting.threads)
 
 

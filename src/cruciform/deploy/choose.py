@@ -15,8 +15,9 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.fx import GraphModule
 
-from cruciform.deploy.build import Build, Setting, build_engine, noise
+from cruciform.deploy.build import Build, Setting, build_engine, build_graph, noise, write_engine
 from cruciform.deploy.clock import Timing, time_engines
 from cruciform.deploy.forms import FORMS, Form, composite_layers, why_not_dense
 from cruciform.deploy.target import Engine
@@ -189,6 +190,7 @@ class _Bench:
         self._model, self._folder = model, folder
         self._built = 0
         self._kept: list[tuple[Build, Engine]] = []
+        self._graph: tuple[Mapping[str, Form], GraphModule] | None = None
 
     def fastest(self, candidates: Mapping[str, Build], *, gain: float = 0.0) -> Build:
         """Returns the fastest of some builds; the first stays unless another gains so much over it."""
@@ -233,7 +235,9 @@ class _Bench:
         folder = self._folder / str(self._built)
         folder.mkdir()
         self._built += 1
-        engine = build_engine(self._model, build, self.setting, folder)
+        if self._graph is None or self._graph[0] != build.forms:  # ways of the same forms follow each other
+            self._graph = (build.forms, build_graph(self._model, build.forms, self.setting))
+        engine = write_engine(self._graph[1], build.way, self.setting, folder)
         # The others are let go: an engine may hold a gigabyte.
         self._kept = [*self._kept[-KEPT:], (build, engine)]
         return engine

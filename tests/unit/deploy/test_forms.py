@@ -105,6 +105,7 @@ def test_batch_norm_is_folded_in_every_form() -> None:
         assert not [node for node in graph.graph.nodes if "norm" in str(node.target)]
 
 
+@pytest.mark.slow
 def test_a_concatenation_within_another_is_not_made() -> None:
     model = create_model("googlenet_lr", num_classes=5, input_size=96).eval()
     layers = composite_layers(model)

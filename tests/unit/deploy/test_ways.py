@@ -13,6 +13,7 @@ from cruciform.deploy.capture import capture
 from cruciform.deploy.cut import cut
 from cruciform.deploy.graph import aten
 from cruciform.deploy.linear import linear_as_convolution_
+from cruciform.deploy.onnxruntime import OnnxRuntime, Way
 from cruciform.deploy.targets import TARGETS
 from cruciform.errors import DeployError
 
@@ -76,6 +77,14 @@ def test_every_way_of_onnx_runtime_computes_the_same_for_any_number_of_images(ba
         engine = build_engine(model, Build({}, way), setting, tmp_path / way)
         for images in (1, 3):
             assert largest_error(model, engine, noise(images, SIZE)) < 1e-5
+
+
+@pytest.mark.parametrize("way", ["plain", "image by image", "classifier as convolutions"])
+def test_a_graph_is_the_same_after_it_was_written(way: Way, tmp_path: Path) -> None:
+    graph = capture(Classifier().eval(), SIZE)
+    before = str(graph.graph)
+    OnnxRuntime(way).write(graph, SIZE, tmp_path, batch=4)
+    assert str(graph.graph) == before
 
 
 def test_maps_of_several_images_go_through_a_loop_too(tmp_path: Path) -> None:
