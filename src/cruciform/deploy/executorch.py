@@ -12,10 +12,9 @@ from weakref import WeakSet
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
-from cruciform.deploy.graph import without_warnings
+from cruciform.deploy.graph import export, without_warnings
 from cruciform.deploy.target import TARGETS, Engine, Target
 from cruciform.errors import DeployError, MissingExtraError, first_line
 
@@ -37,7 +36,7 @@ class ExecuTorch(Target):
         (nin_c3_lr on one image: 8.1 ms, not 3.4), and the upper bound that was asked for gets lost.
         """
         executorch = _import_executorch()
-        program = _export_for_exactly(graph, input_size, batch)
+        program = export(graph, input_size, batch=batch, exactly=True)
         try:
             with torch.no_grad(), without_warnings(), _without_chatter():
                 lowered = executorch.lower(program, partitioner=[executorch.partitioner()])
@@ -78,14 +77,6 @@ class ExecuTorch(Target):
             return np.concatenate(outputs)[: len(images)]
 
         return run
-
-
-def _export_for_exactly(graph: GraphModule, input_size: tuple[int, ...], batch: int) -> ExportedProgram:
-    try:
-        with torch.no_grad(), without_warnings():
-            return torch.export.export(graph, (torch.zeros(batch, *input_size),), strict=False)
-    except Exception as error:  # it raises whatever it meets
-        raise DeployError(f"torch.export can't follow this network: {first_line(error)}") from error
 
 
 def _set_threads(library: Any, threads: int) -> None:

@@ -16,7 +16,7 @@ from cruciform.nn.composite import CompositeConv
 
 Form = Literal["concat", "tail", "split", "dense"]
 FORMS: tuple[Form, ...] = ("concat", "tail", "split", "dense")
-"""concat, tail, split: see ``cruciform.deploy.graph``; dense: the one equal kernel, where there is one."""
+"""concat, tail, split: see ``cruciform.deploy.concatenation``; dense: the one equal kernel, where there is one."""
 
 
 def composite_layers(model: nn.Module) -> dict[str, CompositeConv]:

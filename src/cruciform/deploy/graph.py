@@ -36,10 +36,17 @@ def without_warnings() -> Iterator[None]:
         yield
 
 
-def export(model: nn.Module, input_size: tuple[int, ...], *, batch: int = 2) -> ExportedProgram:
-    """Returns torch's own export of a network; the number of images stays free where it can."""
+def export(model: nn.Module, input_size: tuple[int, ...], *, batch: int = 2, exactly: bool = False) -> ExportedProgram:
+    """Returns torch's own export of a network.
+
+    Args:
+        model: The network.
+        input_size: Of one image.
+        batch: Images at a time; the number stays free, but for one image, of which torch knows no other number.
+        exactly: Whether it is for this number of images alone.
+    """
     example = torch.zeros(batch, *input_size)
-    free = ({0: torch.export.Dim.DYNAMIC},) if batch > 1 else None
+    free = None if exactly or batch == 1 else ({0: torch.export.Dim.DYNAMIC},)
     try:
         with torch.no_grad(), without_warnings():
             return torch.export.export(model, (example,), dynamic_shapes=free, strict=False)

@@ -3,11 +3,9 @@
 import io
 import tempfile
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
 from torch.fx import GraphModule
 
 from cruciform.deploy.calibration import calibration_images
@@ -21,25 +19,14 @@ F32 = OpenVino("f32")
 """What writes the network before it is quantised, and runs it after: whatever NNCF left alone stays in 32 bits."""
 
 
-@dataclass(frozen=True, eq=False)
 class OpenVinoInt8(Target):
-    """Intel's engine, on the CPU, with weights and activations in 8 bits.
-
-    Attributes:
-        images: What it learns the ranges of activations from.
-    """
+    """Intel's engine, on the CPU, with weights and activations in 8 bits."""
 
     packages = ("openvino", "nncf")
     extra = "int8"
     precision = "int8"
     tolerance = 0.1
     needs_images = True
-
-    images: NDArray[Any] | None = None
-
-    def with_images(self, images: NDArray[Any]) -> Target:
-        """Returns this target with images to learn its ranges from."""
-        return replace(self, images=images)
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
         """Quantises what the target of 32 bits writes.

@@ -1,5 +1,6 @@
 """A target: an engine that a network is shipped to. One file each; each writes its artefact and runs it."""
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -35,8 +36,11 @@ class Target(ABC):
 
     def with_images(self, images: NDArray[Any]) -> "Target":
         """Returns this target with images to learn from; one that needs none stays as it is."""
-        del images
-        return self
+        if not self.needs_images:
+            return self
+        made = copy.copy(self)
+        made.images = images
+        return made
 
     def ways(self, batch: int) -> "Mapping[str, Target]":
         """Returns other ways to write a network for the same engine, worth measuring; this target loads them all."""

@@ -2,13 +2,11 @@
 
 import operator
 import platform
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
@@ -33,25 +31,14 @@ MODULES = {
 """Operations that torchao's patterns are made of, as it knows them: by the modules that they usually stand in."""
 
 
-@dataclass(frozen=True, eq=False)
 class TorchInt8(Target):
-    """PyTorch, compiled, with weights and activations in 8 bits.
-
-    Attributes:
-        images: What it learns the ranges of activations from.
-    """
+    """PyTorch, compiled, with weights and activations in 8 bits."""
 
     packages = ("torch", "torchao")
     extra = "int8"
     precision = "int8"
     tolerance = 0.1
     needs_images = True
-
-    images: NDArray[Any] | None = None
-
-    def with_images(self, images: NDArray[Any]) -> Target:
-        """Returns this target with images to learn its ranges from."""
-        return replace(self, images=images)
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
         """Quantises, and compiles.
