@@ -12,11 +12,13 @@ name                    plan for a k×k layer of d filters                      
 
 ``cross`` is the family that these are members of, with any width, share of full filters, join and shapes; in
 3-D its lines run along three axes. Biases follow the convolution's, in every stage, as in the paper's networks.
+Members without a name of their own are written with their options, wherever a scheme's name is asked for:
+``cross:full=0.25``, ``cross:width=0.5,join``, ``cross:shapes=kx1+1xk+2x2``.
 """
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from cruciform.errors import PlanError
 from cruciform.plan import FilterGroup, LayerPlan, Stage
@@ -89,7 +91,29 @@ SCHEMES.add("lr-join-wfull", cross(full=0.25, join=True))
 
 def make_plan(spec: ConvSpec, scheme: str | Scheme = "lr") -> LayerPlan:
     """Returns the plan of a scheme, given by its name or as a function, for a convolution."""
-    return (SCHEMES.get(scheme) if isinstance(scheme, str) else scheme)(spec)
+    return (find_scheme(scheme) if isinstance(scheme, str) else scheme)(spec)
+
+
+@lru_cache
+def find_scheme(text: str) -> Scheme:
+    """Returns the scheme of a name, or the member of ``cross`` that is written as ``cross:full=0.25,join``."""
+    family, colon, options = text.partition(":")
+    if not colon or family != "cross":
+        return SCHEMES.get(text)
+    readers: dict[str, Callable[[str], Any]] = {
+        "width": float, "full": float, "join": lambda value: value or True, "shapes": lambda value: value.split("+"),
+    }  # fmt: skip
+    chosen = {}
+    for option in options.split(","):
+        key, _, value = option.partition("=")
+        try:
+            chosen[key] = readers[key](value)
+        except (KeyError, ValueError):
+            raise PlanError(
+                f"the scheme {text!r} has an option {option!r}; write width=0.5, full=0.25, join, join=kx1 or "
+                "shapes=kx1+1xk, with commas between them: 'cross:full=0.25,join'"
+            ) from None
+    return cross(**chosen)
 
 
 def _refuse_groups(spec: ConvSpec, scheme: str) -> None:

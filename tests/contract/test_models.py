@@ -13,7 +13,7 @@ NAMES = list_models()
 
 
 def small(name: str) -> int:
-    return {"v": 32, "g": 80, "n": 16}[name[0]]
+    return {"v": 32, "g": 80, "n": 16, "c": 16}[name[0]]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -31,7 +31,7 @@ def test_a_network_runs_on_small_images_of_few_classes_and_all_of_it_learns(name
 def test_a_network_has_a_card(name: str) -> None:
     card = model_card(name)
     assert card.config == model_config(name)
-    assert bool(card.published) == (not name.endswith("_printed"))
+    assert bool(card.published) == (not name.endswith("_printed") and not name.startswith("cifar_fast"))
 
 
 def test_every_published_row_belongs_to_a_network() -> None:

@@ -24,6 +24,7 @@ FLAGS = {
     "bench": {"--suite", "--target", "--batch", "--threads", "--rounds", "--patience", "--result", "--plot", "--json"},
     "deploy": {"--output", "--target", "--batch", "--threads", "--rounds", "--patience", "--input", "--json"},
     "evaluate": {"--recipe", "--set", "--device", "--plot", "--json"},
+    "race": {"--seeds", "--set", "--runs", "--result", "--plot", "--device", "--json"},
     "recipes": {"--json"},
     "runs": {"--json"},
     "train": {"--set", "--run", "--resume", "--backend", "--workers", "--device", "--json"},

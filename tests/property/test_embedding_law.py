@@ -11,6 +11,7 @@ from strategies import inputs, layer_of, one_group_plans, plans
 
 from cruciform.errors import NotLinearError, ShapeError
 from cruciform.nn.composite import CompositeConv, pad_or_crop
+from cruciform.nn.initialise import initialise_
 from cruciform.plan import LayerPlan
 from cruciform.spec import ConvSpec
 
@@ -78,6 +79,31 @@ def test_a_linear_plan_equals_its_dense_kernel(data: st.DataObject, plan: LayerP
                 for _, bias in layer.stage_parameters()[stage]:
                     bias.zero_()
     torch.testing.assert_close(dense(layer.dense_kernel(), x), layer(x))
+
+
+@pytest.mark.parametrize("rule", ["identity", "paper-identity"])
+@given(plan=plans() | one_group_plans())
+def test_an_identity_start_hands_on_its_first_channels(rule: str, plan: LayerPlan) -> None:
+    layer = CompositeConv(plan, dtype=torch.float64)
+    initialise_(layer, rule)
+    spec, weight, bias = layer.dense_kernel()
+    assert bias is None or not bias.any()
+    if max(plan.spec.kernel) == 1:
+        return
+    groups = plan.spec.groups
+    narrowest = min(plan.spec.in_channels, *(stage.filters for stage in plan.stages)) // groups
+    filters = plan.spec.out_channels // groups
+    for index in range(plan.spec.out_channels):
+        if index % filters >= narrowest:
+            continue
+        kernel = weight[index]
+        assert torch.count_nonzero(kernel) == 1
+        assert kernel[index % filters].sum() == 1
+        even = any(
+            n % 2 == 0 and d > 1 for g in plan.stages[0].groups for n, d in zip(g.kernel, g.dilation, strict=True)
+        )
+        if plan.spec.kernel == spec.kernel and not even:  # such taps lie beside the centre
+            assert kernel[(index % filters, *((k - 1) // 2 for k in spec.kernel))] == 1
 
 
 @given(st.data(), plans())

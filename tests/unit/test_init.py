@@ -67,6 +67,20 @@ def test_a_weight_made_from_several_tensors_is_refused_and_not_drawn_in_vain() -
         initialise_(nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3)))
 
 
+def test_filters_behind_the_identity_are_drawn_as_the_other_rule_draws_them(generator: torch.Generator) -> None:
+    layer = CompositeConv(make_plan(ConvSpec(16, 256, 3), "lr"))
+    initialise_(layer, "identity", generator=generator)
+    assert layer.weight_0_0[16:].abs().max().item() == pytest.approx(1 / math.sqrt(3 * 16), rel=0.01)
+    initialise_(layer, "paper-identity", generator=generator)
+    assert layer.weight_0_1.std().item() == pytest.approx(math.sqrt(2 / (3 * 256)), rel=0.05)
+
+
+def test_a_layer_that_only_mixes_channels_gets_no_identity() -> None:
+    for layer in (nn.Linear(4, 4, bias=False), nn.Conv2d(4, 4, 1)):
+        initialise_(layer, "identity")
+        assert not torch.equal(layer.weight.flatten(1), torch.eye(4))
+
+
 def test_unknown_rules_and_activations_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="unknown initialisation 'paper'. Did you mean"):
         initialise_(nn.ReLU(), "paper")

@@ -72,3 +72,28 @@ def test_impossible_schemes_are_refused() -> None:
 def test_an_unknown_scheme_names_the_close_ones() -> None:
     with pytest.raises(UnknownNameError, match="unknown scheme 'lr-jion'. Did you mean 'lr-join'"):
         make_plan(SQUARE, "lr-jion")
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("cross:full=0.25", cross(full=0.25)),
+        ("cross:width=0.5,join", cross(width=0.5, join=True)),
+        ("cross:shapes=kx1+2x2,join=kxk", None),
+        ("cross:shapes=kx1+2x2", cross(shapes=("kx1", "2x2"))),
+        ("lr", cross()),
+    ],
+)
+def test_a_member_of_the_family_can_be_written_as_text(text: str, same: object) -> None:
+    spec = ConvSpec(8, 16, 3, padding=1)
+    if same is None:
+        with pytest.raises(PlanError, match="both filter along axis"):
+            make_plan(spec, text)
+    else:
+        assert make_plan(spec, text) == same(spec)
+
+
+@pytest.mark.parametrize("text", ["cross:half", "cross:full=much", "cross:", "cross:join;full=0.5"])
+def test_options_that_cross_has_not_are_refused_with_what_to_write(text: str) -> None:
+    with pytest.raises(PlanError, match="write width=0.5, full=0.25, join"):
+        make_plan(ConvSpec(8, 16, 3), text)

@@ -16,9 +16,14 @@ def convert(
         Path | None,
         typer.Option("--output", "-o", help="Write a model directory here; left out: only say what would be."),
     ] = None,
-    scheme: Annotated[str, typer.Option(help="full, sf, lr, lr-join or lr-join-wfull.")] = "lr",
+    scheme: Annotated[
+        str, typer.Option(help="full, sf, lr, lr-join, lr-join-wfull, or cross:full=0.25 and the like.")
+    ] = "lr",
     init: Annotated[
-        str, typer.Option(help="paper-completed, paper-literal, per-group, pytorch, or fit: the weights that it has.")
+        str,
+        typer.Option(
+            help="paper-completed, paper-literal, per-group, pytorch, identity, or fit: the weights that it has."
+        ),
     ] = "paper-completed",
     protect: Annotated[
         list[str] | None, typer.Option(help="Keep convolutions with such names, as 'layer1.*'; may be repeated.")

@@ -74,9 +74,9 @@ def coverage(
 
 def _requests(library: str, scheme: str, sample: int | None) -> "list[Request]":
     from cruciform.coverage.run import Request, list_networks
-    from cruciform.schemes import SCHEMES
+    from cruciform.schemes import find_scheme
 
-    SCHEMES.get(scheme)
+    find_scheme(scheme)
     if library not in (*LIBRARIES, "all"):
         raise OptionError(f"--library {library} is not one of {', '.join(LIBRARIES)}, all")
     references = list_networks(LIBRARIES if library == "all" else (library,))

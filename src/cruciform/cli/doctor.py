@@ -18,8 +18,8 @@ def doctor(
     init: Annotated[
         str | None,
         typer.Option(
-            help="Initialise it anew: paper-completed, paper-literal, per-group or pytorch. Left out: networks of the "
-            "zoo by paper-completed, your own as they are."
+            help="Initialise it anew: paper-completed, paper-literal, per-group, pytorch or identity. Left out: "
+            "networks of the zoo by paper-completed, your own as they are."
         ),
     ] = None,
     size: SizeOption = None,

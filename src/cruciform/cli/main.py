@@ -21,6 +21,7 @@ from cruciform.cli import (
     models,
     paper,
     profile,
+    race,
     recipes,
     runs,
     train,
@@ -43,6 +44,7 @@ app.command("convert")(convert.convert)
 app.command("coverage")(coverage.coverage)
 app.command("recipes")(recipes.recipes)
 app.command("train")(train.train)
+app.command("race")(race.race)
 app.command("runs")(runs.runs)
 app.command("evaluate")(evaluate.evaluate)
 app.command("deploy")(deploy.deploy)

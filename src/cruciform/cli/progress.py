@@ -150,6 +150,8 @@ def _epoch_line(epoch: int, figures: dict[str, Any]) -> str:
     line = f"epoch {epoch}: training loss {figures['train_loss']:.3f}"
     if "top1" in figures:
         line += f", {figures['top1']:.2%} right on {figures['samples']:,} samples (loss {figures['loss']:.3f})"
+    if "top1_mirrored" in figures:
+        line += f", {figures['top1_mirrored']:.2%} with mirror images"
     return line
 
 

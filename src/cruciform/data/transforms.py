@@ -10,11 +10,12 @@ from typing import Literal
 import numpy as np
 from PIL import Image as Pillow
 
+from cruciform.data.randomness import SampleGenerator
 from cruciform.data.setting import Setting
 from cruciform.data.source import Image
 from cruciform.errors import DataError
 
-Transform = Callable[[Image, np.random.Generator], Image]
+Transform = Callable[[Image, SampleGenerator], Image]
 
 
 def _spatial(image: Image) -> tuple[int, ...]:
@@ -96,15 +97,20 @@ class Mirror(Setting):
 
     Attributes:
         axes: Spatial axes, counted from the last: 1 is left and right.
+        alternate: Whether each sample is mirrored in every other epoch, half of them in the first, in place of by
+            chance: so none is seen the same way twice in a row.
     """
 
     axes: tuple[int, ...] = (1,)
+    alternate: bool = False
     kind: Literal["mirror"] = "mirror"
 
-    def __call__(self, image: Image, random: np.random.Generator) -> Image:
+    def __call__(self, image: Image, random: SampleGenerator) -> Image:
         """Returns a view."""
         if min(self.axes) < 1 or max(self.axes) >= image.ndim:
             raise DataError(f"an image of {_spatial(image)} has no axes {self.axes} to be mirrored along")
+        if self.alternate:
+            return np.flip(image, tuple(-1 - axis for axis in self.axes)) if random.coin ^ random.epoch % 2 else image
         draws = random.random(len(self.axes))
         chosen = tuple(-1 - axis for axis, draw in zip(self.axes, draws, strict=True) if draw < 0.5)
         return np.flip(image, chosen) if chosen else image

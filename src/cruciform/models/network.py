@@ -21,15 +21,20 @@ class Network(nn.Module):
         exceptions: Layers that another non-linearity than a ReLU follows, for initialisation.
         siblings: Layers, by name, that read the same input and so share their fan-out, for initialisation.
         biases: Layers, by name, whose biases start at another value than the rule's.
+        fitted_on: How many training images ``fit_`` asks for.
     """
 
     exceptions: Mapping[str, str | None] = {}
     siblings: Sequence[Sequence[str]] = ()
     biases: Mapping[str, float] = {}
+    fitted_on: int = 0
 
     def __init__(self, config: "NetworkConfig") -> None:
         super().__init__()
         self.config = config
+
+    def fit_(self, images: Tensor) -> None:
+        """Takes from some training images what is computed from them and not learnt: nothing, unless it says so."""
 
     def check_channels(self, x: Tensor) -> None:
         """Raises, with what to type, where the input can't be one for this network."""

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from cruciform.errors import OptionError
-from cruciform.models import googlenet, nin, vgg  # noqa: F401
+from cruciform.models import cifar_fast, googlenet, nin, vgg  # noqa: F401
 from cruciform.models.network import MODELS, Network, NetworkConfig
 from cruciform.nn.init import DEFAULT_RULE
 from cruciform.nn.initialise import initialise_

@@ -11,20 +11,27 @@ paper-completed     gain²(what follows the stage) / Σ hᵢwᵢdᵢ       0
 paper-literal       2 / Σ hᵢwᵢdᵢ                                   0
 per-group           2 / hᵢwᵢdᵢ                                     0
 pytorch             uniform in ±1/√(hᵢwᵢc), as nn.Conv2d does       the same
+identity            that of ``pytorch``, and an identity            0
+paper-identity      that of ``paper-completed``, and an identity    0
 ==================  =============================================  ===============================
+
+With **an identity** the layer hands on its first input channels as they are, at the window's centre: as many as every
+stage has filters and inputs for, filter j of a stage channel j, whichever group it belongs to. Only the other filters
+are drawn. Layers with a window of one tap, fully connected ones among them, are drawn whole: they filter nothing.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
 from cruciform.nn.activations import gain_squared
-from cruciform.plan import LayerPlan
+from cruciform.plan import FilterGroup, LayerPlan, embedding_offset
 from cruciform.registry import Registry
+from cruciform.spec import ConvSpec, Ints
 
 DEFAULT_RULE = "paper-completed"
 
@@ -37,11 +44,15 @@ class Draw:
         shape: Normal with standard deviation ``scale``, or uniform within ±``scale``.
         scale: How wide.
         bias_scale: Biases are drawn uniformly within ±``bias_scale``.
+        passed: Filters that are not drawn but hand on one input channel: filter → channel.
+        tap: Where in its kernel such a filter has its 1.
     """
 
     shape: Literal["normal", "uniform"]
     scale: float
     bias_scale: float = 0.0
+    passed: Mapping[int, int] = field(default_factory=dict)
+    tap: Ints = ()
 
 
 @dataclass(frozen=True)
@@ -104,6 +115,44 @@ def _pytorch(plan: LayerPlan, around: Surroundings) -> list[list[Draw]]:
     ]
 
 
+@RULES.register("identity")
+def _identity(plan: LayerPlan, around: Surroundings) -> list[list[Draw]]:
+    return _handing_on(plan, _pytorch(plan, around))
+
+
+@RULES.register("paper-identity")
+def _paper_identity(plan: LayerPlan, around: Surroundings) -> list[list[Draw]]:
+    return _handing_on(plan, _paper_completed(plan, around))
+
+
+def _handing_on(plan: LayerPlan, draws: list[list[Draw]]) -> list[list[Draw]]:
+    """Returns draws without biases, in which the first filters of every stage hand on their input."""
+    filters_space = math.prod(plan.spec.kernel) > 1
+    changed = []
+    for index, stage in enumerate(plan.stages):
+        spec, first, row = plan.stage_spec(index), 0, []
+        for group, draw in zip(stage.groups, draws[index], strict=True):
+            passed = _passed(spec, first, group.filters) if filters_space else {}
+            row.append(replace(draw, bias_scale=0.0, passed=passed, tap=_central_tap(spec, group)))
+            first += group.filters
+        changed.append(row)
+    return changed
+
+
+def _passed(spec: ConvSpec, first: int, filters: int) -> dict[int, int]:
+    """Returns which of the filters from ``first`` on hand on which channel, both counted within their groups."""
+    d, c = spec.out_channels // spec.groups, spec.in_channels // spec.groups
+    return {index: (first + index) % d for index in range(filters) if (first + index) % d < c}
+
+
+def _central_tap(spec: ConvSpec, group: FilterGroup) -> Ints:
+    """Returns the tap of a group's kernel that lies where the embedding law puts a kernel of one tap."""
+    return tuple(
+        (embedding_offset(window, 1, 1) - embedding_offset(window, extent, dilation)) // dilation
+        for window, extent, dilation in zip(spec.kernel, group.kernel, group.dilation, strict=True)
+    )
+
+
 @torch.no_grad()
 def initialise_layer_(
     plan: LayerPlan,
@@ -117,6 +166,9 @@ def initialise_layer_(
     for draws, pairs in zip(RULES.get(rule)(plan, around), parameters, strict=True):
         for draw, (weight, bias) in zip(draws, pairs, strict=True):
             _draw_(weight, draw.shape, draw.scale, generator)
+            for index, channel in draw.passed.items():
+                weight[index] = 0
+                weight[(index, channel, *draw.tap)] = 1
             if bias is not None:
                 _draw_(bias, "uniform", draw.bias_scale, generator)
 

@@ -25,7 +25,7 @@ def initialise_(
 
     Args:
         model: The network, or one layer of it.
-        rule: ``paper-completed``, ``paper-literal``, ``per-group`` or ``pytorch``.
+        rule: ``paper-completed``, ``paper-literal``, ``per-group``, ``pytorch``, ``identity`` or ``paper-identity``.
         activation: The non-linearity behind the layers, by name; None for none.
         exceptions: Layers, by name, that another one follows: ``{"classifier": None}``.
         siblings: Sets of layers, by name, that read the same input, as the branches of an inception module do.

@@ -24,6 +24,8 @@ class Evaluation:
         loss: Mean cross entropy.
         top1: Share whose class was the network's first guess.
         top5: Share whose class was among its first five.
+        top1_mirrored: Share whose class was the first guess of the mean over each image and its mirror image; None
+            where the recipe does not ask for it.
         confusion: How often class i (row) was taken for class j (column).
     """
 
@@ -32,6 +34,7 @@ class Evaluation:
     top1: float
     top5: float
     confusion: tuple[tuple[int, ...], ...]
+    top1_mirrored: float | None = None
 
     def per_class(self) -> list[float]:
         """Returns the share of each class that was recognised."""
@@ -39,7 +42,8 @@ class Evaluation:
 
     def summary(self) -> dict[str, Any]:
         """Returns the figures for a log."""
-        return {"samples": self.samples, "loss": self.loss, "top1": self.top1, "top5": self.top5}
+        figures = {"samples": self.samples, "loss": self.loss, "top1": self.top1, "top5": self.top5}
+        return figures if self.top1_mirrored is None else {**figures, "top1_mirrored": self.top1_mirrored}
 
 
 class EvaluationStopped(Exception):  # noqa: N818  (not an error)
@@ -63,13 +67,18 @@ def evaluate(
     """
     classes = len(loader.source.classes)
     confusion = torch.zeros(classes, classes, dtype=torch.int64)
-    sums = torch.zeros(2, dtype=torch.float64)  # loss, top 5
+    sums = torch.zeros(3, dtype=torch.float64)  # loss, top 5, top 1 of image and mirror image together
+    mirror = learner.recipe.evaluation.mirror
     steps = loader.order.steps_per_epoch
     stopped = False
     with loader.batches(range(steps)) as batches:
         for number, batch in enumerate(batches, start=1):
             logits = learner.logits(batch)[: batch.counted].cpu()
-            _count_(confusion, sums, logits, batch.labels[: batch.counted])
+            labels = batch.labels[: batch.counted]
+            _count_(confusion, sums, logits, labels)
+            if mirror:
+                both = logits + learner.logits(batch, mirror=True)[: batch.counted].cpu()
+                sums[2] += (both.argmax(1) == labels).sum()
             advance(number, steps)
             if stop():
                 stopped = True
@@ -78,7 +87,7 @@ def evaluate(
     if any(runtime.most(int(stopped))):
         raise EvaluationStopped
     confusion = runtime.sum(confusion)
-    loss, top5 = runtime.sum(sums).tolist()
+    loss, top5, mirrored = runtime.sum(sums).tolist()
     samples = int(confusion.sum())
     return Evaluation(
         samples=samples,
@@ -86,6 +95,7 @@ def evaluate(
         top1=int(confusion.diagonal().sum()) / samples,
         top5=top5 / samples,
         confusion=tuple(tuple(row) for row in confusion.tolist()),
+        top1_mirrored=mirrored / samples if mirror else None,
     )
 
 

@@ -12,6 +12,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from cruciform.data.loader import Batch
 from cruciform.errors import CheckpointError, first_line
+from cruciform.train.freeze import Freeze
+from cruciform.train.lookahead import Lookahead
 from cruciform.train.objective import draw_mixture, losses, main_logits, mix
 from cruciform.train.recipe import Recipe
 from cruciform.train.runtime import Runtime
@@ -41,6 +43,7 @@ class Learner:
         model: The network itself, on its device.
         optimiser: What changes it.
         average: The moving average of its weights, where the recipe has one.
+        lookahead: Its slow weights, where the recipe has them.
     """
 
     def __init__(self, recipe: Recipe, model: nn.Module, runtime: Runtime) -> None:
@@ -48,7 +51,9 @@ class Learner:
         self.model = model.to(runtime.device)
         if recipe.channels_last:
             self.model = _channels_last(self.model)
+        self._freeze = Freeze(self.model, recipe.freeze)
         self.optimiser = recipe.optimiser.build(self.model)
+        self.lookahead = Lookahead(self.model, recipe.lookahead) if recipe.lookahead else None
         self.average = _average(self.model, recipe.average)
         self._scaler = torch.amp.GradScaler(runtime.device.type, enabled=recipe.precision == "fp16")
         compiled: Any = torch.compile(self.model) if recipe.compile else self.model
@@ -59,21 +64,26 @@ class Learner:
 
     # One step
 
-    def step(self, batch: Batch, number: int, factor: float) -> StepResult:
+    def step(self, batch: Batch, number: int, factor: float, *, steps: int | None = None) -> StepResult:
         """Learns from a batch.
 
         Args:
             batch: This rank's slice of it.
             number: Of the step; all random numbers of the step depend on it, and on nothing that came before.
             factor: γ(t)/γ₀.
+            steps: How many there will be, where the recipe does something when a share of them has passed.
         """
+        before, after = (number / steps, (number + 1) / steps) if steps else (0.0, 0.0)
         random = seed_all(self.recipe.seed, number, self.runtime.rank)
         for group in self.optimiser.param_groups:
             group["lr"] = self.recipe.optimiser.rate * group["share"] * factor
         # Statistics of a batch that turns out bad must not stay behind when its step is not taken.
         kept = None if self.recipe.nonfinite == "stop" else [buffer.clone() for buffer in self.model.buffers()]
+        if self.runtime.world == 1:
+            self._freeze.spare_(before)
         self.model.train()
         loss = self._accumulate_gradients(batch, random)
+        self._freeze.forget_(before)
         self._scaler.unscale_(self.optimiser)
         limit = self.recipe.clip or float("inf")
         norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), limit))
@@ -81,6 +91,8 @@ class Learner:
         if finite or self._scaler.is_enabled():
             self._scaler.step(self.optimiser)
             self._scaler.update()
+        if finite and self.lookahead:
+            self.lookahead.follow_(number + 1, after)
         if finite and self.average:
             self.average.update_parameters(self.model)
         if not finite and kept:
@@ -110,11 +122,11 @@ class Learner:
 
     # Looking at images
 
-    def logits(self, batch: Batch) -> Tensor:
-        """Returns what the network, or the average of its weights, makes of a batch; no gradients."""
+    def logits(self, batch: Batch, *, mirror: bool = False) -> Tensor:
+        """Returns what the network, or the average of its weights, makes of a batch, or of its mirror images."""
         images, _ = self._to_device(batch)
         with torch.no_grad(), self._autocast():
-            return main_logits(self.evaluated()(images)).float()
+            return main_logits(self.evaluated()(images.flip(-1) if mirror else images)).float()
 
     def evaluated(self) -> nn.Module:
         """Returns the network that is judged, ready for it."""
@@ -141,11 +153,13 @@ class Learner:
         if self.average:
             tensors |= {f"average.{name}": tensor for name, tensor in self.average.module.state_dict().items()}
             values["averaged"] = int(self.average.n_averaged)
+        if self.lookahead:
+            tensors |= {f"slow.{name}": tensor for name, tensor in self.lookahead.slow.items()}
         return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, values
 
     def load_state_(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         """Becomes what it was when the state was taken."""
-        parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "average": {}}
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "average": {}, "slow": {}}
         for name, tensor in tensors.items():
             part, _, rest = name.partition(".")
             parts.setdefault(part, {})[rest] = tensor
@@ -154,6 +168,8 @@ class Learner:
             if self.average:
                 self.average.module.load_state_dict(parts["average"])
                 self.average.n_averaged.fill_(values["averaged"])
+            if self.lookahead:
+                self.lookahead.load_(parts["slow"])
             self._scaler.load_state_dict(values["scaler"])
         except (RuntimeError, KeyError) as error:
             raise CheckpointError(f"the checkpoint is of another network or recipe: {first_line(error)}") from error

@@ -26,6 +26,7 @@ from cruciform.train.learner import Learner
 from cruciform.train.memory import keep_freed_memory
 from cruciform.train.network import build_model
 from cruciform.train.observer import Observer, Plan, StepRecord
+from cruciform.train.prepared import first_images
 from cruciform.train.recipe import Recipe
 from cruciform.train.records import LogObserver, SampleObserver, TensorBoardObserver
 from cruciform.train.run import Run
@@ -58,6 +59,7 @@ class Progress:
         evaluated: Epochs whose end was dealt with.
         loss: Sum of the losses since the epoch began, over all ranks.
         samples: How many samples that is over.
+        seconds: Time spent on training since the epoch began, in all starts of the run.
         bad_steps: Steps whose gradient was not finite.
         plateau: What the schedule remembers.
     """
@@ -66,6 +68,7 @@ class Progress:
     evaluated: int = 0
     loss: float = 0.0
     samples: int = 0
+    seconds: float = 0.0
     bad_steps: int = 0
     plateau: PlateauState = field(default_factory=PlateauState)
 
@@ -155,7 +158,12 @@ class _Training:
         self._test_loader = self._loader(test_set, recipe.evaluation.batch, recipe.prepare, shuffled=False)
         self.per_epoch = self.loader.order.steps_per_epoch
         self.steps = recipe.epochs * self.per_epoch
-        model = inputs.model or build_model(recipe.model, classes=len(train_set.classes), seed=recipe.seed)
+        model = inputs.model or build_model(
+            recipe.model,
+            classes=len(train_set.classes),
+            seed=recipe.seed,
+            images=lambda count: first_images(recipe, train_set, count),
+        )
         self.learner = Learner(recipe, model, runtime)
         self.progress = Progress()
         start, problems = self._find_start(inputs.start)
@@ -187,13 +195,15 @@ class _Training:
             started = time.monotonic()
             for batch in batches:
                 self._step(batch)
-                started = self._after_step(started)
+                self.progress.seconds += time.monotonic() - started
+                self._after_step()
+                started = time.monotonic()
 
     def _step(self, batch: Batch) -> None:
         progress, recipe = self.progress, self.recipe
         moment = Moment(progress.step, self.steps, self.per_epoch, recipe.optimiser.rate)
         factor = recipe.schedule.rate_factor(moment, progress.plateau)
-        result = self.learner.step(batch, progress.step, factor)
+        result = self.learner.step(batch, progress.step, factor, steps=self.steps)
         progress.step += 1
         if result.failed:
             self._recover(result.loss, result.norm)
@@ -205,7 +215,7 @@ class _Training:
         rate = recipe.optimiser.rate * factor
         self._tell("stepped", StepRecord(progress.step, mean, rate, result.norm, batch.total, numbers))
 
-    def _after_step(self, started: float) -> float:
+    def _after_step(self) -> None:
         progress, table = self.progress, self.recipe.checkpoint
         due = bool(table.steps) and progress.step % (table.steps or 1) == 0
         late = time.monotonic() - self._saved_at > 60 * table.minutes
@@ -214,18 +224,18 @@ class _Training:
         if signal:
             self._stop(signal)
         if progress.step % self.per_epoch == 0:
-            self._figures = {"seconds_training": round(time.monotonic() - started, 3)}
             self._close_epoch()
-            return time.monotonic()
-        if due_now:
+        elif due_now:
             self._save()
-        return started
 
     def _close_epoch(self) -> None:
         progress, recipe = self.progress, self.recipe
         epoch = progress.step // self.per_epoch
         sums = self.runtime.sum(torch.tensor([progress.loss, progress.samples], dtype=torch.float64))
-        figures: dict[str, Any] = {"train_loss": float(sums[0] / max(1.0, float(sums[1]))), **self._figures}
+        figures: dict[str, Any] = {
+            "train_loss": float(sums[0] / max(1.0, float(sums[1]))),
+            "seconds_training": round(progress.seconds, 3),
+        }
         if epoch % recipe.evaluation.epochs == 0 or epoch == recipe.epochs:
             try:
                 judged = evaluate(
@@ -239,7 +249,7 @@ class _Training:
             figures |= judged.summary()
             if recipe.schedule.plateau:
                 progress.plateau.see(judged.top1, recipe.schedule.plateau)
-        progress.evaluated, progress.loss, progress.samples = epoch, 0.0, 0
+        progress.evaluated, progress.loss, progress.samples, progress.seconds = epoch, 0.0, 0, 0.0
         self._figures = figures
         self._tell("finished_epoch", epoch, progress.step, figures)
         self._save()

@@ -6,12 +6,14 @@ from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from cruciform.data.loader import Loader
 from cruciform.data.order import Order
-from cruciform.data.source import Split
+from cruciform.data.source import Source, Split
 from cruciform.train.datasets import open_datasets
 from cruciform.train.learner import normalise
+from cruciform.train.recipe import Recipe
 from cruciform.train.run import Run
 from cruciform.train.runtime import Alone
 
@@ -38,7 +40,20 @@ def prepared_batches(directory: Path, split: Split, *, batch: int) -> Iterator[P
     """
     recipe = Run(directory).recipe()
     train, test = open_datasets(recipe.data, Alone(torch.device("cpu")))
-    source = train if split == "train" else test
+    yield from _batches(recipe, train if split == "train" else test, batch)
+
+
+def sample_images(directory: Path, count: int) -> NDArray[Any]:
+    """Returns the first so many training images of a run, as its network is given images when it is judged."""
+    return next(prepared_batches(directory, "train", batch=count)).images
+
+
+def first_images(recipe: Recipe, source: Source, count: int) -> Tensor:
+    """Returns the first so many images of a source, as a recipe's network is given images when it is judged."""
+    return torch.from_numpy(next(_batches(recipe, source, count)).images)
+
+
+def _batches(recipe: Recipe, source: Source, batch: int) -> Iterator[Prepared]:
     order = Order(len(source), min(batch, len(source)))
     loader = Loader(source, order, recipe.prepare)
     mean, deviation = (torch.tensor(values) for values in (recipe.data.mean, recipe.data.deviation))
@@ -46,8 +61,3 @@ def prepared_batches(directory: Path, split: Split, *, batch: int) -> Iterator[P
         samples = loader.read(step)
         images = normalise(samples.images.float(), mean, deviation)
         yield Prepared(images.contiguous().numpy(), samples.labels.numpy())
-
-
-def sample_images(directory: Path, count: int) -> NDArray[Any]:
-    """Returns the first so many training images of a run, as its network is given images when it is judged."""
-    return next(prepared_batches(directory, "train", batch=count)).images

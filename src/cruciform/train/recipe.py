@@ -1,5 +1,6 @@
 """A recipe: all that decides what a training run computes, as data. The same recipe gives the same weights."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
@@ -8,10 +9,12 @@ import cruciform.data.open  # noqa: F401  (fills DATASETS)
 from cruciform.data.source import DATASETS
 from cruciform.data.transforms import Augmentation
 from cruciform.data.whitening import Whitening
+from cruciform.errors import PlanError
 from cruciform.nn.init import RULES
-from cruciform.schemes import SCHEMES
+from cruciform.schemes import find_scheme
+from cruciform.train.lookahead import LookaheadTable
 from cruciform.train.optimiser import Optimiser
-from cruciform.train.schedule import Constant, Schedule
+from cruciform.train.schedule import Constant, Schedule, Share
 from cruciform.train.table import Table
 
 Count = Annotated[int, Field(ge=1)]
@@ -37,7 +40,7 @@ class ModelTable(Table):
     @classmethod
     def _known(cls, value: str | None, info: Any) -> str | None:
         if value is not None:
-            _check_name({"scheme": SCHEMES, "init": RULES}[info.field_name], value)
+            _check_name(find_scheme if info.field_name == "scheme" else RULES.get, value)
         return value
 
 
@@ -67,7 +70,7 @@ class DataTable(Table):
     @field_validator("kind")
     @classmethod
     def _known(cls, value: str) -> str:
-        return _check_name(DATASETS, value)
+        return _check_name(DATASETS.get, value)
 
 
 class LossTable(Table):
@@ -90,10 +93,12 @@ class EvaluationTable(Table):
     Attributes:
         batch: Samples at a time, over all ranks.
         epochs: Epochs between evaluations; the last one is always evaluated.
+        mirror: Whether the mean of what the network says to an image and to its mirror image is judged besides.
     """
 
     batch: Count = 512
     epochs: Count = 1
+    mirror: bool = False
 
 
 class CheckpointTable(Table):
@@ -140,6 +145,8 @@ class Recipe(Table):
         accumulate: Pieces that a rank's share of a step is computed in, to save memory.
         clip: The largest norm of the gradient; None: whatever it is.
         average: Decay of the moving average of the weights that is evaluated; None: the weights themselves.
+        lookahead: Slow weights that the weights are drawn back to; None: there are none.
+        freeze: From patterns of parameters' names to the share of training after which they learn no more; 0: never.
         precision: Of the computation; weights are always kept in 32 bits.
         channels_last: Whether images lie in memory with their channels last, which most convolutions prefer.
         compile: Whether torch.compile is used.
@@ -163,6 +170,8 @@ class Recipe(Table):
     accumulate: Count = 1
     clip: Annotated[float, Field(gt=0)] | None = None
     average: Annotated[float, Field(gt=0, lt=1)] | None = None
+    lookahead: LookaheadTable | None = None
+    freeze: dict[str, Share] = Field(default_factory=dict)
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     channels_last: bool = True
     compile: bool = False
@@ -177,9 +186,9 @@ class Recipe(Table):
         return self.model_dump(mode="json")
 
 
-def _check_name(registry: Any, name: str) -> str:
+def _check_name(find: Callable[[str], object], name: str) -> str:
     try:
-        registry.get(name)
-    except LookupError as error:
+        find(name)
+    except (LookupError, PlanError) as error:
         raise ValueError(str(error)) from None
     return name

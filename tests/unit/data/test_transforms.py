@@ -83,6 +83,18 @@ def test_what_does_not_fit_is_said() -> None:
         Mirror((3,))(picture(5, 5, 3), dice())
 
 
+def test_alternating_mirrors_show_each_sample_both_ways_in_turn() -> None:
+    image, mirror = picture(4, 4, 3), Mirror(alternate=True)
+
+    def mirrored(epoch: int, sample: int) -> bool:
+        return not np.array_equal(mirror(image, KeyedGenerator(7).at(epoch, sample)), image)
+
+    first = [mirrored(0, sample) for sample in range(400)]
+    assert 150 < sum(first) < 250
+    assert [mirrored(1, sample) for sample in range(400)] == [not turned for turned in first]
+    assert [mirrored(2, sample) for sample in range(400)] == first
+
+
 @pytest.mark.parametrize("kind", get_args(Augmentation))
 def test_every_transform_is_named_and_depends_on_its_own_random_numbers_only(kind: type) -> None:
     names = {field.name: field for field in dataclasses.fields(kind)}

@@ -141,7 +141,12 @@ def batch(number: int) -> Batch:
 @pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_a_learner_becomes_what_it_was(tmp_path: Path, optimiser: str, precision: str) -> None:
-    made = recipe(optimiser={"kind": optimiser, "rate": 0.01, "weight_decay": 0.1}, precision=precision, average=0.9)
+    made = recipe(
+        optimiser={"kind": optimiser, "rate": 0.01, "weight_decay": 0.1},
+        precision=precision,
+        average=0.9,
+        lookahead={"steps": 2},
+    )
     first = Learner(made, network(), Alone(torch.device("cpu")))
     for step in range(3):
         first.step(batch(step), step, 1.0)

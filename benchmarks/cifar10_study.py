@@ -1,0 +1,95 @@
+"""How is the saving spent best? Short runs on CIFAR-10, judged on the last 5,000 training images, never on test images.
+
+Every trial is a change to a recipe, by name, below. All that ever ran is kept in the file, with its curve; a trial that
+is in it is not run again.
+
+    python benchmarks/cifar10_study.py                     all trials, one seed
+    python benchmarks/cifar10_study.py 'init-*' --seeds 2  some of them; writes results/cifar10-study.json
+"""
+
+import argparse
+import tempfile
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from cruciform.cli.progress import make_observer
+from cruciform.train.cookbook import load_recipe
+from cruciform.train.race import Contestant, run_race
+from cruciform.train.race_result import read_finishes, record_race
+
+RESULT = Path(__file__).parents[1] / "results" / "cifar10-study.json"
+HELD_OUT = "data.holdout=5000"
+EPOCHS = 4
+
+
+def member(schemes: list[list[str]], *, widths: tuple[int, ...] = (64, 256, 256), residual: bool = True) -> list[str]:
+    """Returns the changes that make ``cifar_fast`` another member of its family."""
+    text = str(schemes).replace("'", '"')
+    return [
+        f"model.options.schemes={text}",
+        f"model.options.widths={list(widths)}",
+        f"model.options.residual={str(residual).lower()}",
+    ]
+
+
+def blocks(*rows: str) -> list[list[str]]:
+    """Reads blocks of schemes, each a text such as ``lr lr lr``."""
+    return [row.split() for row in rows]
+
+
+THREE = blocks("lr lr lr", "lr lr lr", "lr lr lr")
+CROSS = "cross:full=0.25"
+STARTS = ("identity", "paper-identity", "pytorch", "paper-completed")
+TRIALS: dict[str, list[str]] = {
+    # Width of the initial weights and identity start, apart from each other.
+    **{f"init-{rule}": [*member(THREE), f"model.init={rule}"] for rule in STARTS},
+    # Where low rank hurts: one block of basis filters, the others dense.
+    "dense": member(blocks("full full", "full full", "full full"), residual=False),
+    "where-block1": member(blocks("lr lr", "full full", "full full"), residual=False),
+    "where-block2": member(blocks("full full", "lr lr", "full full"), residual=False),
+    "where-block3": member(blocks("full full", "full full", "lr lr"), residual=False),
+    "where-first": member(blocks("lr full", "lr full", "lr full"), residual=False),
+    "where-second": member(blocks("full lr", "full lr", "full lr"), residual=False),
+    # Depth against width against shares of full filters, at 72 MMAC or less.
+    "depth-2": member(blocks("lr lr", "lr lr", "lr lr"), residual=False),
+    "depth-3": member(THREE),
+    "depth-3-plain": member(THREE, residual=False),
+    "depth-4": member(blocks("lr lr lr lr", "lr lr lr lr", "lr lr lr lr")),
+    "width": member(blocks("lr lr", "lr lr", "lr lr"), widths=(64, 384, 352), residual=False),
+    "cross": member(blocks(f"{CROSS} {CROSS}", f"{CROSS} {CROSS}", f"{CROSS} {CROSS}"), residual=False),
+    "depth-3-wide-end": member(THREE, widths=(64, 256, 384)),
+    "depth-3-cross-first": member(blocks(f"{CROSS} lr lr", f"{CROSS} lr lr", f"{CROSS} lr lr")),
+    "depth-3-full-first": member(blocks("full lr lr", "lr lr lr", "lr lr lr")),
+    "depth-3-join": member(blocks(*["lr-join lr-join lr-join"] * 3), widths=(64, 224, 224)),
+    "depth-344": member(blocks("lr lr lr", "lr lr lr lr", "lr lr lr lr")),
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("trials", nargs="*", default=["*"], help="patterns of names")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--epochs", type=int, default=EPOCHS)
+    given = parser.parse_args()
+    chosen = [name for name in TRIALS if any(fnmatchcase(name, pattern) for pattern in given.trials)]
+    contestants = [
+        Contestant(
+            f"{name}-{given.epochs}",
+            load_recipe("cifar_fast_cifar10", [*TRIALS[name], HELD_OUT, f"epochs={given.epochs}"]),
+        )
+        for name in chosen
+    ]
+    finishes = read_finishes(RESULT)
+    with tempfile.TemporaryDirectory() as folder:
+        for finish in run_race(contestants, range(given.seeds), Path(folder), finished=finishes, observe=make_observer):
+            finishes.append(finish)
+            record_race(finishes, RESULT, command="python benchmarks/cifar10_study.py")
+            print(
+                f"{finish.name} seed {finish.seed}: {finish.macs / 1e6:.1f} MMAC, {finish.top1:.2%} plain, "
+                f"{finish.top1_mirrored or 0:.2%} with mirror images, {finish.images_per_second:.0f} images/s",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

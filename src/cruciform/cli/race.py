@@ -1,0 +1,130 @@
+"""``cruciform race``: recipes against each other, seed by seed."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cruciform.cli.common import JsonOption, console, print_json, print_table
+
+if TYPE_CHECKING:
+    from cruciform.train.race import Contestant, Finish
+
+MARKS = (0.90, 0.93, 0.94)
+
+
+def race(
+    recipes: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RECIPE...",
+            help="Names of 'cruciform recipes' or .toml files; with changes of its own as NAME,epochs=14.",
+        ),
+    ],
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each recipe, with the seeds 0, 1, ...")] = 3,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change all recipes, as --set epochs=2; may be repeated."),
+    ] = None,
+    folder: Annotated[Path, typer.Option("--runs", "-o", metavar="DIR", help="Keep the runs here.")] = Path(
+        "runs/race"
+    ),
+    result: Annotated[
+        Path | None, typer.Option(help="Record into this file, each run when it ends; what is in it is not run again.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw accuracy against time into this file.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")] = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Train recipes with several seeds each, in turns, and compare accuracy, time and multiply-accumulates.
+
+    Interrupt it at any moment; the same command goes on. The machine should do nothing else: times are compared.
+
+    Example: cruciform race cifar_fast_cifar10 cifar_fast_lr3_cifar10,epochs=14 --seeds 3 --plot race.png
+    """
+    from cruciform.cli.progress import make_observer
+    from cruciform.train.loop import Interrupted
+    from cruciform.train.race import run_race
+    from cruciform.train.race_result import read_finishes, record_race
+
+    contestants = [_contestant(text, changes or []) for text in recipes]
+    finishes = read_finishes(result) if result else []
+    settings = [f"--set {change}" for change in changes or ()]
+    command = " ".join(["cruciform race", *recipes, f"--seeds {seeds}", *settings])
+    try:
+        for finish in run_race(
+            contestants, range(seeds), folder, finished=finishes, observe=make_observer, device=device
+        ):
+            finishes.append(finish)
+            if result:
+                record_race(finishes, result, command=command)
+    except Interrupted as stop:
+        typer.echo(f"{stop}. Go on with the same command", err=True)
+        raise typer.Exit(128 + stop.signal) from stop
+    if plot:
+        from cruciform.plot.race import draw_race
+
+        draw_race(_curves(finishes), plot)
+    if as_json:
+        print_json([finish.to_dict() for finish in finishes])
+        return
+    _print(finishes)
+
+
+def _contestant(text: str, changes: list[str]) -> "Contestant":
+    from cruciform.train.cookbook import load_recipe
+    from cruciform.train.race import Contestant
+
+    name, *own = text.split(",")
+    label = "-".join((Path(name).stem, *(change.rpartition(".")[2] for change in own)))
+    return Contestant(label, load_recipe(name, [*changes, *own]))
+
+
+def _grouped(finishes: "list[Finish]") -> "dict[str, list[Finish]]":
+    groups: dict[str, list[Finish]] = {}
+    for finish in finishes:
+        groups.setdefault(finish.name, []).append(finish)
+    return groups
+
+
+def _curves(finishes: "list[Finish]") -> dict[str, list[list[tuple[float, float]]]]:
+    return {
+        f"{name} ({group[0].macs / 1e6:.0f} MMAC)": [
+            [(point["seconds"], point.get("top1_mirrored", point["top1"])) for point in finish.curve]
+            for finish in group
+        ]
+        for name, group in _grouped(finishes).items()
+    }
+
+
+def _print(finishes: "list[Finish]") -> None:
+    from cruciform.train.race import summarise
+
+    rows = []
+    for name, group in _grouped(finishes).items():
+        found = summarise(group)
+        marks = [[finish.seconds_to(mark) for finish in group] for mark in MARKS]
+        rows.append(
+            (
+                name,
+                f"{found['mmacs']:.1f}",
+                f"{found['params']:,.0f}",
+                f"{found['seeds']:.0f}",
+                f"{found['plain_accuracy']:.2f} ± {found['plain_accuracy_deviation']:.2f}",
+                f"{found['accuracy']:.2f} ± {found['accuracy_deviation']:.2f}",
+                f"{found['seconds']:,.0f}",
+                f"{found['images_per_second']:,.0f}",
+                *(_reached(seconds) for seconds in marks),
+            )
+        )
+    columns = ("contestant", "MMACs", "parameters", "seeds", "plain %", "with mirror images %", "seconds", "images/s")
+    print_table("The race", (*columns, *(f"s to {mark:.0%}" for mark in MARKS)), rows)
+    console().print("means over the seeds ± their standard deviation; seconds of training, evaluations not counted")
+
+
+def _reached(seconds: "list[float | None]") -> str:
+    there = [value for value in seconds if value is not None]
+    if not there:
+        return "–"
+    mean = f"{sum(there) / len(there):,.0f}"
+    return mean if len(there) == len(seconds) else f"{mean} ({len(there)} of {len(seconds)})"

@@ -1,0 +1,130 @@
+"""A small modern network for 32×32 images, dense or of basis filters: whitened patches, three blocks, one linear layer.
+
+After the public description of airbench94 (Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU", 2024), whose
+dense network ``cifar_fast`` is. A member is a table: for each block its width, and for each of its convolutions a
+scheme. What low rank saves can be spent on depth: a third convolution a block, with a residual around the last two.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from cruciform.errors import OptionError
+from cruciform.models.network import MODELS, Network, NetworkConfig, conv_layer
+from cruciform.nn.patches import whitening_kernel
+from cruciform.spec import ConvSpec
+
+PATCH = 2
+REGULARISER = 5e-4
+FORGETTING = 0.4
+"""Share of a batch's own statistics in the running ones: training is short, old ones are soon wrong."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CifarFastConfig(NetworkConfig):
+    """A member of the family.
+
+    Attributes:
+        widths: Filters of the convolutions of each block.
+        schemes: How each convolution of each block is computed: also how many there are. The first of a block stands
+            in front of its pooling.
+        residual: Whether a block adds what its first convolution came to, to what the others made of it.
+        scale: What the logits are multiplied by.
+    """
+
+    num_classes: int = 10
+    input_size: int = 32
+    widths: Sequence[int] = (64, 256, 256)
+    schemes: Sequence[Sequence[str]] = (("full", "full"),) * 3
+    residual: bool = False
+    scale: float = 1 / 9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # Options from files are lists; equal configs must be equal.
+        object.__setattr__(self, "widths", tuple(self.widths))
+        object.__setattr__(self, "schemes", tuple(tuple(block) for block in self.schemes))
+        if len(self.widths) != len(self.schemes) or not all(self.schemes):
+            raise OptionError(
+                f"widths={list(self.widths)} and schemes={[list(block) for block in self.schemes]} must have an item "
+                "for each block, and each block a scheme for each of its convolutions, one at least"
+            )
+        if self.last_map < 1:
+            least = PATCH - 1 + (1 << len(self.widths))
+            raise OptionError(f"input_size={self.input_size} is too small for {len(self.widths)} blocks; give {least}")
+
+    @property
+    def last_map(self) -> int:
+        """Height and width of the maps of the last block."""
+        return (self.input_size - PATCH + 1) >> len(self.widths)
+
+    def build(self) -> "CifarFast":
+        """Builds the network."""
+        return CifarFast(self)
+
+
+class Block(nn.Module):
+    """A convolution with a pooling, and others behind it, each with batch norm and GELU."""
+
+    def __init__(self, c: int, d: int, schemes: Sequence[str], *, residual: bool) -> None:
+        super().__init__()
+        self.residual = residual and len(schemes) > 1
+        self.pool = nn.MaxPool2d(2)
+        self.convs = nn.ModuleList()
+        self.norms = nn.ModuleList()
+        for scheme in schemes:
+            self.convs.append(conv_layer(ConvSpec(c, d, (3, 3), padding=1, bias=False), scheme))
+            self.norms.append(nn.BatchNorm2d(d, momentum=FORGETTING))
+            c = d
+        self.act = nn.GELU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns maps of half the height and width."""
+        x = first = self.act(self.norms[0](self.pool(self.convs[0](x))))
+        last = len(self.convs) - 1
+        for index in range(1, len(self.convs)):
+            x = self.norms[index](self.convs[index](x))
+            x = self.act(x + first if self.residual and index == last else x)
+        return x
+
+
+class CifarFast(Network):
+    """Whitened patches, blocks, a global maximum and a linear layer."""
+
+    fitted_on = 5_000
+
+    def __init__(self, config: CifarFastConfig) -> None:
+        super().__init__(config)
+        c = 2 * config.in_channels * PATCH**2
+        self.whiten = nn.Conv2d(config.in_channels, c, PATCH)
+        self.act = nn.GELU()
+        self.blocks = nn.Sequential()
+        for number, (width, schemes) in enumerate(zip(config.widths, config.schemes, strict=True), start=1):
+            self.blocks.add_module(f"block{number}", Block(c, width, schemes, residual=config.residual))
+            c = width
+        self.pool = nn.AdaptiveMaxPool2d(1)
+        self.head = nn.Linear(c, config.num_classes, bias=False)
+        self.scale = config.scale
+        names = [name for name, _ in self.named_modules()]
+        self.exceptions = {name: "gelu" for name in names if ".convs." in name} | {"whiten": "gelu", "head": None}
+
+    @torch.no_grad()
+    def fit_(self, images: Tensor) -> None:
+        """Sets the first layer to whiten patches of these images."""
+        nn.init.zeros_(self.get_parameter("whiten.bias"))
+        self.whiten.weight.copy_(whitening_kernel(images, PATCH, regulariser=REGULARISER))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns the logits."""
+        self.check_channels(x)
+        features = self.pool(self.blocks(self.act(self.whiten(x)))).flatten(1)
+        logits: Tensor = self.head(features) * self.scale
+        return logits
+
+
+MODELS.add("cifar_fast", CifarFastConfig())
+MODELS.add("cifar_fast_lr", CifarFastConfig(schemes=(("lr",) * 2,) * 3))
+MODELS.add("cifar_fast_cross", CifarFastConfig(schemes=(("cross:full=0.25",) * 2,) * 3))
+MODELS.add("cifar_fast_lr3", CifarFastConfig(schemes=(("lr",) * 3,) * 3, residual=True))

@@ -1,0 +1,34 @@
+"""Accuracy against time of training: a line for the mean over seeds, a band for their spread."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cruciform.plot.style import BLUE, GREEN, GREY, ORANGE, new_figure, save
+
+Curve = Sequence[tuple[float, float]]
+
+
+def draw_race(runs: Mapping[str, Sequence[Curve]], path: Path) -> None:
+    """Draws, for each contestant, curves of (seconds, accuracy), one for each seed."""
+    figure, axes = new_figure(7.2, 4.8)
+    lowest = 1.0
+    for (label, curves), colour in zip(runs.items(), (BLUE, ORANGE, GREEN, GREY), strict=False):
+        epochs = [list(points) for points in zip(*curves, strict=True)]  # of all seeds, epoch by epoch
+        seconds = [_mean([second for second, _ in points]) / 60 for points in epochs]
+        accuracies = [[100 * accuracy for _, accuracy in points] for points in epochs]
+        means = [_mean(values) for values in accuracies]
+        axes.plot(seconds, means, "-o", color=colour, markersize=3, label=f"{label}: {means[-1]:.2f} %")
+        axes.fill_between(seconds, list(map(min, accuracies)), list(map(max, accuracies)), color=colour, alpha=0.2)
+        lowest = min(lowest, means[len(means) // 3] / 100)
+    axes.set_ylim(100 * lowest - 1, None)
+    axes.set_xlim(left=0)
+    axes.grid(axis="y", linewidth=0.4)
+    axes.set_xlabel("minutes of training")
+    axes.set_ylabel("right, %")
+    axes.set_title("Mean over seeds, and from the worst to the best of them")
+    axes.legend(loc="lower right", fontsize="small", framealpha=0.85, edgecolor="none")
+    save(figure, path)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,63 @@
+"""Lookahead (Zhang et al., 2019): slow weights follow the fast ones, which start again from them every few steps.
+
+    s ← α s + (1 − α) w,   w ← s      every k steps,   α = m · (t/T)^p
+
+The slow weights remember more and more as training ends, and are what is left of it: w = s after the last step.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from cruciform.train.table import Table
+
+
+class LookaheadTable(Table):
+    """How slow weights follow.
+
+    Attributes:
+        steps: k.
+        memory: m, how much of themselves the slow weights keep at the end.
+        power: p.
+    """
+
+    steps: Annotated[int, Field(ge=1)] = 5
+    memory: float = Field(default=0.95**5, ge=0, lt=1)
+    power: float = Field(default=3.0, ge=0)
+
+
+class Lookahead:
+    """The slow weights of a network, running statistics included.
+
+    Attributes:
+        slow: By the names of the network's tensors.
+    """
+
+    def __init__(self, model: nn.Module, table: LookaheadTable) -> None:
+        self._table = table
+        self._fast = {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
+        self.slow: dict[str, Tensor] = {name: tensor.detach().clone() for name, tensor in self._fast.items()}
+
+    @torch.no_grad()
+    def follow_(self, taken: int, passed: float) -> None:
+        """Follows after a step where it is time.
+
+        Args:
+            taken: Steps taken.
+            passed: The share of training that has passed with them.
+        """
+        table = self._table
+        if taken % table.steps and passed < 1:
+            return
+        # Not at the very end: there the slow weights are the result.
+        kept = table.memory * passed**table.power if taken % table.steps == 0 else 1.0
+        for name, fast in self._fast.items():
+            fast.copy_(self.slow[name].lerp_(fast, 1 - kept))
+
+    def load_(self, tensors: Mapping[str, Tensor]) -> None:
+        """Becomes what it was when these slow weights were saved."""
+        for name, tensor in self.slow.items():
+            tensor.copy_(tensors[name])

@@ -1,0 +1,191 @@
+"""A race: several recipes, some seeds each, in turns, so that whatever disturbs the machine disturbs all alike.
+
+Every run is kept in a directory of its own and can be interrupted. What it came to is plain data, ``Finish``, which is
+all that a table, a picture or a file of results needs.
+"""
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cruciform.errors import RunError
+from cruciform.measure.macs import profile
+from cruciform.train.journal import read_journal
+from cruciform.train.judge import trained_network
+from cruciform.train.loop import train
+from cruciform.train.observer import Observer
+from cruciform.train.recipe import Recipe
+from cruciform.train.run import Run
+from cruciform.train.runtime import Alone, pick_device
+
+JUDGED = ("train_loss", "loss", "top1", "top1_mirrored")
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """Who takes part.
+
+    Attributes:
+        name: What it is called.
+        recipe: What it computes; its seed is the race's.
+    """
+
+    name: str
+    recipe: Recipe
+
+
+@dataclass(frozen=True)
+class Finish:
+    """What a run came to.
+
+    Attributes:
+        name: Of the contestant.
+        seed: Of the run.
+        macs: Multiply-accumulates of one image.
+        params: Of the network.
+        samples: Training samples of an epoch.
+        recipe: Of the run.
+        curve: For every epoch its number, the seconds of training until its end, and how the network was judged.
+        versions: Of this library and what it stands on.
+    """
+
+    name: str
+    seed: int
+    macs: int
+    params: int
+    samples: int
+    recipe: Mapping[str, Any]
+    curve: Sequence[Mapping[str, Any]]
+    versions: Mapping[str, str]
+
+    @property
+    def seconds(self) -> float:
+        """Time of training, without evaluations and checkpoints."""
+        return float(self.curve[-1]["seconds"])
+
+    @property
+    def top1(self) -> float:
+        """Accuracy at the end."""
+        return float(self.curve[-1]["top1"])
+
+    @property
+    def top1_mirrored(self) -> float | None:
+        """Accuracy at the end, averaged over each image and its mirror image, where the recipe judges so."""
+        return self.curve[-1].get("top1_mirrored")
+
+    @property
+    def images_per_second(self) -> float:
+        """Speed of training."""
+        return float(self.curve[-1]["epoch"]) * self.samples / self.seconds
+
+    def seconds_to(self, accuracy: float) -> float | None:
+        """Returns the time until the first epoch that ended with this accuracy, with mirror images where judged so."""
+        for point in self.curve:
+            if point.get("top1_mirrored", point["top1"]) >= accuracy:
+                return float(point["seconds"])
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain data, for JSON."""
+        return asdict(self)
+
+
+def run_race(
+    contestants: Sequence[Contestant],
+    seeds: Sequence[int],
+    folder: Path,
+    *,
+    finished: Sequence[Finish] = (),
+    observe: Callable[[], Observer] = Observer,
+    device: str = "auto",
+) -> Iterator[Finish]:
+    """Yields each run's finish when it is there: all contestants with the first seed, then with the next.
+
+    Args:
+        contestants: Who takes part.
+        seeds: Of the runs.
+        folder: Where the runs are kept; those that were interrupted go on.
+        finished: What is known already and is not run again.
+        observe: Makes those who watch a run.
+        device: What to compute on.
+    """
+    known = {(finish.name, finish.seed): finish for finish in finished}
+    for turn, seed in enumerate(seeds):
+        # Whoever starts second finds a warmer machine: that advantage goes round as well.
+        first = turn % len(contestants)
+        for contestant in (*contestants[first:], *contestants[:first]):
+            recipe = contestant.recipe.model_copy(update={"seed": seed})
+            if (contestant.name, seed) in known:
+                _check_same(known[contestant.name, seed], recipe)
+                continue
+            run = Run(folder / f"{contestant.name}-{seed}")
+            train(recipe, run, Alone(pick_device(device)), resume=True, observers=[observe()])
+            yield read_finish(run, contestant.name)
+
+
+def read_finish(run: Run, name: str) -> Finish:
+    """Returns what a finished run came to, from its log."""
+    lines = read_journal(run.log)
+    epochs = [line for line in lines if line["event"] == "epoch"]
+    recipe, start = run.recipe(), next(line for line in lines if line["event"] == "start")
+    if len(epochs) < recipe.epochs:
+        raise RunError(f"{run.directory} has {len(epochs)} epochs of {recipe.epochs}; let it end first")
+    seconds = 0.0
+    curve: list[dict[str, Any]] = []
+    for line in epochs:
+        seconds += line["seconds_training"]
+        if "top1" in line:  # not every epoch need be judged
+            judged = {key: line[key] for key in JUDGED if key in line}
+            curve.append({"epoch": line["epoch"], "seconds": round(seconds, 3)} | judged)
+    trained = trained_network(run.directory)
+    counted = profile(trained.model, trained.input_size)
+    return Finish(
+        name,
+        recipe.seed,
+        counted.macs,
+        counted.params,
+        start["samples"],
+        recipe.to_dict(),
+        curve,
+        start["versions"],
+    )
+
+
+def summarise(finishes: Sequence[Finish]) -> dict[str, float]:
+    """Returns means over the seeds of one contestant, and the standard deviation of its accuracies."""
+
+    def mean(values: Sequence[float]) -> float:
+        return statistics.fmean(values)
+
+    def spread(values: Sequence[float]) -> float:
+        return statistics.stdev(values) if len(values) > 1 else 0.0
+
+    plain = [100 * finish.top1 for finish in finishes]
+    figures = {
+        "seeds": len(finishes),
+        "mmacs": round(finishes[0].macs / 1e6, 2),
+        "params": finishes[0].params,
+        "plain_accuracy": round(mean(plain), 3),
+        "plain_accuracy_deviation": round(spread(plain), 3),
+        "seconds": round(mean([finish.seconds for finish in finishes]), 1),
+        "images_per_second": round(mean([finish.images_per_second for finish in finishes]), 1),
+    }
+    mirrored = [100 * finish.top1_mirrored for finish in finishes if finish.top1_mirrored is not None]
+    if len(mirrored) == len(finishes):
+        figures |= {"accuracy": round(mean(mirrored), 3), "accuracy_deviation": round(spread(mirrored), 3)}
+    else:
+        figures |= {"accuracy": figures["plain_accuracy"], "accuracy_deviation": figures["plain_accuracy_deviation"]}
+    return figures
+
+
+def _check_same(old: Finish, recipe: Recipe) -> None:
+    free = {"log", "checkpoint"}
+    before = {key: value for key, value in old.recipe.items() if key not in free}
+    now = {key: value for key, value in recipe.to_dict().items() if key not in free}
+    if before != now:
+        raise RunError(
+            f"{old.name} with seed {old.seed} is recorded with another recipe; record this race into another file, or "
+            "delete that one to begin anew"
+        )

@@ -1,0 +1,31 @@
+"""A race as a file of results: every run that has finished, and means over seeds in its summary."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from cruciform.errors import RunError
+from cruciform.measure.record import record_result
+from cruciform.train.race import Finish, summarise
+
+
+def read_finishes(path: Path) -> list[Finish]:
+    """Returns the runs that a file of results holds; none where there is no file yet."""
+    if not path.is_file():
+        return []
+    try:
+        return [Finish(**run) for run in json.loads(path.read_text("utf-8"))["details"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path} is no file of a race's results: {error}") from error
+
+
+def record_race(finishes: Sequence[Finish], path: Path, *, command: str) -> None:
+    """Writes all runs into a file of results."""
+    names = list(dict.fromkeys(finish.name for finish in finishes))
+    summary = {
+        f"{name}_{key}": value
+        for name in names
+        for key, value in summarise([finish for finish in finishes if finish.name == name]).items()
+    }
+    seeds = min(sum(finish.name == name for finish in finishes) for name in names)
+    record_result(path, summary=summary, details=[finish.to_dict() for finish in finishes], command=command, n=seeds)

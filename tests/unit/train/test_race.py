@@ -1,0 +1,111 @@
+"""Recipes against each other: who runs when, what is kept, and what is said of it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from cruciform.cli.main import app
+from cruciform.errors import RunError
+from cruciform.train.cookbook import load_recipe
+from cruciform.train.judge import judge
+from cruciform.train.race import Contestant, Finish, run_race, summarise
+from cruciform.train.race_result import read_finishes, record_race
+from cruciform.train.recipe import Recipe
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cifar")
+    numbers = np.random.default_rng(0)
+    for name in (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"):
+        records = numbers.integers(0, 256, (8, 3073), dtype=np.uint8)
+        records[:, 0] %= 10
+        (folder / f"{name}.bin").write_bytes(records.tobytes())
+    return folder
+
+
+SMALL = ["model.options.widths=[8, 8, 8]", "epochs=2", "batch=16", "log.tensorboard=false", "precision=fp32"]
+
+
+def recipe(name: str, data: Path) -> Recipe:
+    return load_recipe(name, [*SMALL, f'data.path="{data}"'])
+
+
+def test_contestants_run_in_turns_and_a_finished_one_is_not_run_again(data: Path, tmp_path: Path) -> None:
+    both = [Contestant(name, recipe(f"{name}_cifar10", data)) for name in ("cifar_fast", "cifar_fast_lr3")]
+    finishes = list(run_race(both, range(2), tmp_path / "runs"))
+    order = [(finish.name, finish.seed) for finish in finishes]
+    assert order == [("cifar_fast", 0), ("cifar_fast_lr3", 0), ("cifar_fast_lr3", 1), ("cifar_fast", 1)]
+    assert [point["epoch"] for point in finishes[0].curve] == [1, 2]
+    assert 0 < finishes[0].curve[0]["seconds"] < finishes[0].seconds
+    assert finishes[0].samples == 40
+    assert finishes[1].macs < finishes[0].macs
+    judged = judge(tmp_path / "runs" / "cifar_fast-0").evaluation
+    assert (judged.top1, judged.top1_mirrored) == (finishes[0].top1, finishes[0].top1_mirrored)
+
+    result = tmp_path / "race.json"
+    record_race(finishes, result, command="test")
+    again = read_finishes(result)
+    assert [finish.to_dict() for finish in again] == [finish.to_dict() for finish in finishes]
+    assert not list(run_race(both, range(2), tmp_path / "elsewhere", finished=again))
+    assert json.loads(result.read_text())["summary"]["cifar_fast_seeds"] == 2
+    other = [Contestant("cifar_fast", both[0].recipe.model_copy(update={"epochs": 3}))]
+    with pytest.raises(RunError, match="cifar_fast with seed 0 is recorded with another recipe"):
+        list(run_race(other, range(1), tmp_path / "runs", finished=again))
+
+
+def test_the_first_layer_of_a_race_is_fitted_to_the_data_and_stays(data: Path, tmp_path: Path) -> None:
+    from cruciform.nn.patches import whitening_kernel
+    from cruciform.train.judge import trained_network
+    from cruciform.train.prepared import sample_images
+
+    one = [Contestant("cifar_fast_lr", recipe("cifar_fast_lr_cifar10", data))]
+    list(run_race(one, [0], tmp_path))
+    run = tmp_path / "cifar_fast_lr-0"
+    fitted = whitening_kernel(torch.from_numpy(sample_images(run, 5000)), 2, regulariser=5e-4)
+    assert torch.equal(trained_network(run).model.whiten.weight, fitted)
+
+
+def finish(accuracy: float, *, seed: int = 0, seconds: float = 100) -> Finish:
+    curve = [
+        {"epoch": 1, "seconds": seconds / 2, "top1": accuracy - 0.1, "top1_mirrored": accuracy - 0.05},
+        {"epoch": 2, "seconds": seconds, "top1": accuracy, "top1_mirrored": accuracy + 0.01},
+    ]
+    return Finish("x", seed, 2_000_000, 7, 50, {}, curve, {})
+
+
+def test_a_summary_is_over_seeds() -> None:
+    found = summarise([finish(0.90), finish(0.92, seed=1, seconds=300)])
+    assert found["plain_accuracy"] == 91.0
+    assert found["accuracy"] == 92.0
+    assert found["accuracy_deviation"] == pytest.approx(1.414, abs=1e-3)
+    assert found["seconds"] == 200.0
+    assert found["mmacs"] == 2.0
+    assert finish(0.9).images_per_second == 1.0
+    assert (finish(0.9).seconds_to(0.84), finish(0.9).seconds_to(0.905), finish(0.9).seconds_to(0.92)) == (
+        50,
+        100,
+        None,
+    )
+
+
+def test_the_command_draws_records_and_says_who_was_better(data: Path, tmp_path: Path) -> None:
+    changes = [word for change in (*SMALL, f'data.path="{data}"') for word in ("--set", change)]
+    picture, result = tmp_path / "race.png", tmp_path / "race.json"
+    words = ["race", "cifar_fast_cifar10", "cifar_fast_lr3_cifar10,epochs=3", "--seeds", "1", *changes,
+             "-o", str(tmp_path / "runs"), "--result", str(result), "--plot", str(picture)]  # fmt: skip
+    ended = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert ended.exit_code == 0
+    assert "cifar_fast_lr3_cifar10-epochs=3" in ended.output
+    assert picture.stat().st_size > 5000
+    assert len(read_finishes(result)) == 2
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('{"details": [{"network": "x"}]}')
+    with pytest.raises(RunError, match="is no file of a race's results"):
+        read_finishes(tmp_path / "x.json")
