@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # torch first and by itself, held fast in every later install: left to a resolver, it comes with gigabytes of CUDA.
 TORCH ?= 2.13.0
 
-.PHONY: help setup check test test-slow bench bench-loop coverage docs format build
+.PHONY: help setup check test test-slow bench bench-loop bench-ingest coverage docs format build
 
 help:  ## say what the verbs do
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /: /'
@@ -41,6 +41,9 @@ bench: setup  ## measure, and record into results/
 
 bench-loop: setup  ## what the training loop costs over a bare one; prints the ratio, records results/loop.json
 	$(BIN)/python benchmarks/loop.py
+
+bench-ingest: setup  ## how fast shards are read, and whether damage is found; records results/ingest.json
+	$(BIN)/python benchmarks/ingest.py
 
 docs: setup  ## check that the texts' commands, links and numbers hold
 	$(BIN)/pytest -q tests/house/test_texts.py

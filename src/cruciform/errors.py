@@ -13,6 +13,7 @@
     ├── DamagedError          a directory that is not what was written          (ValueError)
     ├── RecipeError           a recipe with a wrong key or value           3    (ValueError)
     ├── DataError             data that is missing, or not what it claims  4    (ValueError)
+    │   └── BadSampleError    a sample that can't be read; others can
     ├── CheckpointError       a checkpoint that can't be written or read   5
     ├── NonFiniteError        a loss or weight that is no number any more  6    (ArithmeticError)
     ├── RunError              a run that can't be started or gone on with  7
@@ -83,6 +84,18 @@ class DataError(CruciformError, ValueError):
     """Data is missing, or is not what it claims to be."""
 
     exit_code = 4
+
+
+class BadSampleError(DataError):
+    """A sample can't be read, though others can.
+
+    Attributes:
+        number: Of the sample in its source.
+    """
+
+    def __init__(self, number: int, where: str, why: str) -> None:
+        super().__init__(f"{where}: {why}")
+        self.number = number
 
 
 class CheckpointError(CruciformError):

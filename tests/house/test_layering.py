@@ -12,7 +12,7 @@ PACKAGE = Path(cruciform.__file__).parent
 FLOORS: list[set[str]] = [
     {"errors"},
     {"registry", "spec", "files"},
-    {"plan", "data"},
+    {"plan", "data", "scale"},
     {"schemes"},
     {"nn"},
     {"measure"},
@@ -44,7 +44,7 @@ FENCES: dict[str, set[str]] = {
         "deploy",
         "cli",
     },
-    "numpy": {"cli", "data", "train", "deploy"},
+    "numpy": {"cli", "data", "scale", "train", "deploy"},
     "safetensors": {"store", "train"},
     "pydantic": {"train"},
     "grain": {"data"},

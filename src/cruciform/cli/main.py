@@ -24,6 +24,8 @@ from cruciform.cli import (
     race,
     recipes,
     runs,
+    scale,
+    shard,
     train,
 )
 from cruciform.errors import CheckpointError, CruciformError
@@ -49,6 +51,8 @@ app.command("runs")(runs.runs)
 app.command("evaluate")(evaluate.evaluate)
 app.command("deploy")(deploy.deploy)
 app.command("bench")(bench.bench)
+app.command("scale")(scale.scale)
+app.add_typer(shard.app, name="shard")
 app.add_typer(paper.app, name="paper")
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image as Pillow
 
 from cruciform.data.source import DATASETS, Image, Opening, Sample, need_path
-from cruciform.errors import DataError
+from cruciform.errors import BadSampleError, DataError
 
 NAMES = {"train": ("train",), "test": ("val", "test", "validation")}
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})
@@ -36,12 +36,12 @@ class FolderSource:
 
     def __getitem__(self, index: int) -> Sample:
         path, label = self._files[index]
-        if path.stat().st_size > MOST_BYTES:
-            raise DataError(f"{path} has {path.stat().st_size:,} bytes; at most {MOST_BYTES:,} are read")
         try:
+            if path.stat().st_size > MOST_BYTES:
+                raise DataError(f"has {path.stat().st_size:,} bytes; at most {MOST_BYTES:,} are read")
             return Sample(decode(path.read_bytes(), self._short_side), label)
-        except DataError as error:
-            raise DataError(f"{path}: {error}") from error.__cause__
+        except (DataError, OSError) as error:
+            raise BadSampleError(index, str(path), str(error)) from error
 
 
 @DATASETS.register("folder")

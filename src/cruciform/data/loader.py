@@ -13,9 +13,11 @@ from cruciform.data.foreign import ForeignTransform
 from cruciform.data.grain import read_ahead
 from cruciform.data.order import Order, share_of
 from cruciform.data.randomness import KeyedGenerator
-from cruciform.data.source import Image, Source
+from cruciform.data.source import Image, Sample, Source
 from cruciform.data.transforms import Transform
-from cruciform.errors import DataError
+from cruciform.errors import BadSampleError, DataError
+
+MOST_TRIED = 100
 
 
 class Batch(NamedTuple):
@@ -26,7 +28,8 @@ class Batch(NamedTuple):
         labels: Their classes.
         numbers: Their numbers in the source.
         counted: How many count: all, or none where there were fewer samples than ranks and this is only a stand-in.
-        total: How many all ranks have together.
+        total: How many all ranks have together, those that can't be read among them.
+        bad: What is wrong with each sample of the slice that can't be read and was left out.
     """
 
     images: Tensor
@@ -34,6 +37,7 @@ class Batch(NamedTuple):
     numbers: tuple[int, ...]
     counted: int
     total: int
+    bad: tuple[BadSampleError, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,20 +70,47 @@ class Loader:
         numbers = self.order.numbers(step, mine or positions[:1])
         random = KeyedGenerator(self.seed)
         epoch = self.order.epoch_of(step)
-        samples = [self.source[number] for number in numbers]
+        samples, bad = self._samples(numbers)
+        counted = len(samples) if mine else 0
+        if not samples:
+            samples = {number: self.source[number] for number in self._stand_in(numbers[0])}
         images = []
-        for number, sample in zip(numbers, samples, strict=True):
+        for number, sample in samples.items():
             image, draws = sample.image, random.at(epoch, number)
             for transform in self.transforms:
                 image = transform(image, draws)
             images.append(image)
         return Batch(
             _stack(images),
-            torch.tensor([sample.label for sample in samples]),
-            tuple(numbers),
-            counted=len(mine),
+            torch.tensor([sample.label for sample in samples.values()]),
+            tuple(samples),
+            counted=counted,
             total=len(positions),
+            bad=tuple(bad) if mine else (),
         )
+
+    def _samples(self, numbers: Sequence[int]) -> tuple[dict[int, Sample], list[BadSampleError]]:
+        """Reads samples; those that can't be read are told apart and not kept silent."""
+        samples, bad = {}, []
+        for number in numbers:
+            try:
+                samples[number] = self.source[number]
+            except BadSampleError as error:
+                bad.append(error)
+        return samples, bad
+
+    def _stand_in(self, number: int) -> list[int]:
+        """Finds a sample behind one that can't be read: a rank must compute something, though it won't count."""
+        last: BadSampleError | None = None
+        for step in range(1, min(len(self.source), MOST_TRIED)):
+            other = (number + step) % len(self.source)
+            try:
+                self.source[other]
+            except BadSampleError as error:
+                last = error
+            else:
+                return [other]
+        raise DataError(f"hardly any sample can be read; the last one tried: {last}")
 
     @contextmanager
     def batches(self, steps: range) -> Iterator[Iterator[Batch]]:

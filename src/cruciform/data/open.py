@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from cruciform.data import cifar10, folder, volumes  # noqa: F401
+from cruciform.data import cifar10, folder, shards, volumes  # noqa: F401
 from cruciform.data.source import DATASETS, Opening, Source
 
 ROOT = "CRUCIFORM_DATA"
@@ -15,6 +15,6 @@ def open_dataset(kind: str, opening: Opening) -> Source:
     return DATASETS.get(kind)(opening._replace(path=find_data(opening.path)))
 
 
-def find_data(path: Path) -> Path:
+def find_data(path: str | Path) -> str | Path:
     """Returns where a data set lies: relative paths count from ``CRUCIFORM_DATA``, or from here where it is unset."""
-    return Path(os.environ.get(ROOT, "")) / path
+    return path if "://" in str(path) else Path(os.environ.get(ROOT, "")) / path

@@ -91,12 +91,12 @@ class Opening(NamedTuple):
     """What a data set is opened with.
 
     Attributes:
-        path: Where it lies.
+        path: Where it lies; an address such as ``https://…`` for kinds that can be read from elsewhere.
         split: Which samples.
         short_side: Length that the shorter side of images is brought to, where they have any size; None: as they are.
     """
 
-    path: Path
+    path: str | Path
     split: Split
     short_side: int | None = None
 
@@ -105,8 +105,9 @@ DATASETS: Registry[Callable[[Opening], Source]] = Registry("kind of data set")
 """Kinds of data sets by name. A kind registers itself; ``cruciform.data.open`` knows the files."""
 
 
-def need_path(path: Path, what: str, *, folder: bool) -> Path:
+def need_path(given: str | Path, what: str, *, folder: bool) -> Path:
     """Returns the path where it exists, or raises with what to type."""
+    path = Path(given)
     if path.is_dir() if folder else path.is_file():
         return path
     raise DataError(

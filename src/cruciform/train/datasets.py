@@ -1,6 +1,5 @@
 """The data that a recipe names: what is trained on, and what is judged on."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 from cruciform.data.open import open_dataset
@@ -35,7 +34,7 @@ def open_datasets(table: DataTable, runtime: Runtime) -> Datasets:
 
 def _open(table: DataTable) -> Datasets:
     def source(split: Split) -> Source:
-        return open_dataset(table.kind, Opening(Path(table.path), split, table.short_side))
+        return open_dataset(table.kind, Opening(table.path, split, table.short_side))
 
     train = source("train")
     kept = len(train) - table.holdout

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cruciform.data.loader import Loader
-from cruciform.errors import ShapeError
+from cruciform.errors import DataError, ShapeError
 from cruciform.train.learner import Learner
 
 TOP = 5
@@ -26,6 +26,7 @@ class Evaluation:
         top5: Share whose class was among its first five.
         top1_mirrored: Share whose class was the first guess of the mean over each image and its mirror image; None
             where the recipe does not ask for it.
+        bad: What is wrong with samples of this rank that can't be read and were not judged.
         confusion: How often class i (row) was taken for class j (column).
     """
 
@@ -35,6 +36,7 @@ class Evaluation:
     top5: float
     confusion: tuple[tuple[int, ...], ...]
     top1_mirrored: float | None = None
+    bad: tuple[str, ...] = ()
 
     def per_class(self) -> list[float]:
         """Returns the share of each class that was recognised."""
@@ -71,10 +73,12 @@ def evaluate(
     mirror = learner.recipe.evaluation.mirror
     steps = loader.order.steps_per_epoch
     stopped = False
+    bad: list[str] = []
     with loader.batches(range(steps)) as batches:
         for number, batch in enumerate(batches, start=1):
             logits = learner.logits(batch)[: batch.counted].cpu()
             labels = batch.labels[: batch.counted]
+            bad += map(str, batch.bad)
             _count_(confusion, sums, logits, labels)
             if mirror:
                 both = logits + learner.logits(batch, mirror=True)[: batch.counted].cpu()
@@ -83,6 +87,11 @@ def evaluate(
             if stop():
                 stopped = True
                 break
+    allowed = learner.recipe.data.max_bad
+    if len(bad) > allowed * len(loader.source):
+        raise DataError(
+            f"{len(bad):,} samples can't be read and not be judged; data.max_bad={allowed:g}; the last: {bad[-1]}"
+        )
     runtime = learner.runtime
     if any(runtime.most(int(stopped))):
         raise EvaluationStopped
@@ -96,6 +105,7 @@ def evaluate(
         top5=top5 / samples,
         confusion=tuple(tuple(row) for row in confusion.tolist()),
         top1_mirrored=mirrored / samples if mirror else None,
+        bad=tuple(bad),
     )
 
 

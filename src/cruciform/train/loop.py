@@ -18,7 +18,7 @@ from cruciform.data.foreign import ForeignTransform
 from cruciform.data.loader import Batch, Loader
 from cruciform.data.order import Order
 from cruciform.data.transforms import Transform
-from cruciform.errors import CheckpointError, CruciformError, NonFiniteError, RunError
+from cruciform.errors import BadSampleError, CheckpointError, CruciformError, DataError, NonFiniteError, RunError
 from cruciform.train.checkpoint import Checkpoint, load
 from cruciform.train.datasets import open_datasets
 from cruciform.train.evaluation import EvaluationStopped, evaluate
@@ -61,6 +61,7 @@ class Progress:
         samples: How many samples that is over.
         seconds: Time spent on training since the epoch began, in all starts of the run.
         bad_steps: Steps whose gradient was not finite.
+        bad_samples: Numbers of samples that can't be read.
         plateau: What the schedule remembers.
     """
 
@@ -70,6 +71,7 @@ class Progress:
     samples: int = 0
     seconds: float = 0.0
     bad_steps: int = 0
+    bad_samples: list[int] = field(default_factory=list)
     plateau: PlateauState = field(default_factory=PlateauState)
 
 
@@ -201,6 +203,7 @@ class _Training:
 
     def _step(self, batch: Batch) -> None:
         progress, recipe = self.progress, self.recipe
+        self._leave_out(batch.bad)
         moment = Moment(progress.step, self.steps, self.per_epoch, recipe.optimiser.rate)
         factor = recipe.schedule.rate_factor(moment, progress.plateau)
         result = self.learner.step(batch, progress.step, factor, steps=self.steps)
@@ -214,6 +217,21 @@ class _Training:
         mean = result.loss / max(1, len(numbers))
         rate = recipe.optimiser.rate * factor
         self._tell("stepped", StepRecord(progress.step, mean, rate, result.norm, batch.total, numbers))
+
+    def _leave_out(self, bad: Sequence[BadSampleError]) -> None:
+        """Writes down which samples can't be read, and stops where they are too many."""
+        known = self.progress.bad_samples
+        for error in bad:
+            if error.number not in known:
+                known.append(error.number)
+                self._tell("noticed", f"left out: {error}", self.progress.step)
+        table, samples = self.recipe.data, len(self.loader.source)
+        if len(known) > table.max_bad * samples:
+            raise DataError(
+                f"{len(known):,} of {samples:,} samples can't be read, more than data.max_bad={table.max_bad:g}. "
+                f"The last: {bad[-1] if bad else known[-1]}. All are in the log; find all that is damaged with "
+                "'cruciform shard verify', or allow more with --set data.max_bad=0.001"
+            )
 
     def _after_step(self) -> None:
         progress, table = self.progress, self.recipe.checkpoint
@@ -247,6 +265,8 @@ class _Training:
             except EvaluationStopped:
                 self._stop(max(self.runtime.most(self.signals.received)))
             figures |= judged.summary()
+            for what in judged.bad:
+                self._tell("noticed", f"not judged: {what}", progress.step)
             if recipe.schedule.plateau:
                 progress.plateau.see(judged.top1, recipe.schedule.plateau)
         progress.evaluated, progress.loss, progress.samples, progress.seconds = epoch, 0.0, 0, 0.0

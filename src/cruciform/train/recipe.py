@@ -48,7 +48,7 @@ class DataTable(Table):
     """What it is trained on.
 
     Attributes:
-        kind: cifar10, folder or volumes.
+        kind: cifar10, folder, shards or volumes.
         path: Where it lies; relative paths count from the environment variable CRUCIFORM_DATA.
         short_side: Length that the shorter side of images in a folder is brought to.
         holdout: How many of the last training samples are kept from training and evaluated on in place of the test set.
@@ -56,6 +56,8 @@ class DataTable(Table):
         mean: Of each channel, on the scale of the images' bytes.
         deviation: Of each channel.
         threads: How many threads read ahead.
+        max_bad: The share of samples that may turn out to be unreadable: they are left out and written down. One more,
+            and the run stops.
     """
 
     kind: str
@@ -66,6 +68,7 @@ class DataTable(Table):
     mean: tuple[float, ...] = (0.0,)
     deviation: tuple[Annotated[float, Field(gt=0)], ...] = (255.0,)
     threads: int = Field(default=2, ge=0)
+    max_bad: Share = 0.0
 
     @field_validator("kind")
     @classmethod

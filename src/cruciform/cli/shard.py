@@ -1,0 +1,98 @@
+"""``cruciform shard``: images as shards that any cluster can read and nobody has to trust."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cruciform.cli.common import JsonOption, console, print_json, print_table
+from cruciform.errors import OptionError
+
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+app = typer.Typer(no_args_is_help=True, help="Write images as shards, and find out whether shards are whole.")
+
+
+@app.command()
+def write(
+    images: Annotated[
+        Path,
+        typer.Argument(help="A folder with one folder for each class, or a .csv file with columns path and label."),
+    ],
+    out: Annotated[Path, typer.Argument(help="The folder to write into.")],
+    size: Annotated[str, typer.Option(help="Bytes of the files that go into one shard, as 256MB.")] = "256MB",
+    short_side: Annotated[
+        int | None, typer.Option(min=1, help="Bring the shorter side of every image to this length first.")
+    ] = None,
+    shuffle: Annotated[int, typer.Option(help="Seed of the order of samples; -1: the order of their names.")] = 0,
+    threads: Annotated[int, typer.Option(min=1, help="Shards that are written at once.")] = 2,
+    as_json: JsonOption = False,
+) -> None:
+    """Write images as WebDataset tar shards with an index and a manifest. Interrupt it: the same command goes on.
+
+    The same images give the same bytes, whatever the number of threads. A training set and a test set are two folders:
+
+    Example: cruciform shard write imagenette/train shards/train --size 64MB
+    """
+    from cruciform.data.shard_write import Writing, list_items, write_shards
+
+    listing = list_items(images)
+    writing = Writing(read_bytes(size), short_side, None if shuffle < 0 else shuffle, threads)
+    with _bar("writing samples") as advance:
+        manifest = write_shards(listing, out, writing, advance=advance)
+    total = sum(shard.bytes for shard in manifest.shards)
+    if as_json:
+        print_json({"out": str(out), "samples": manifest.samples, "shards": len(manifest.shards), "bytes": total})
+        return
+    console().print(
+        f"{manifest.samples:,} samples of {len(manifest.classes):,} classes in {len(manifest.shards):,} shards, "
+        f"{total:,} bytes. Train on them with --set data.kind=shards --set data.path={out.parent}"
+    )
+
+
+@app.command()
+def verify(
+    out: Annotated[Path, typer.Argument(help="The folder with the shards.")],
+    threads: Annotated[int, typer.Option(min=1, help="Files that are read at once.")] = 2,
+    as_json: JsonOption = False,
+) -> None:
+    """Read every shard whole, and name all that are damaged, missing, exchanged or foreign.
+
+    Ends with 0 where all is as it was written, else with 1.
+
+    Example: cruciform shard verify shards/train
+    """
+    from cruciform.data.shard_verify import verify_shards
+
+    with _bar("reading files") as advance:
+        problems = verify_shards(out, threads=threads, advance=advance)
+    if as_json:
+        print_json([problem._asdict() for problem in problems])
+    elif problems:
+        print_table(f"{out}", ("file", "problem", "what is wrong"), problems, left=3)
+    else:
+        console().print(f"{out}: all files are what was written")
+    if problems:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, transient=True, console=console(error=True)) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
+
+
+def read_bytes(text: str) -> int:
+    """Reads ``256MB``."""
+    number = text.upper().rstrip("BKMG")
+    unit = text.upper()[len(number) :] or "B"
+    try:
+        return int(float(number) * UNITS[unit])
+    except (ValueError, KeyError):
+        raise OptionError(f"{text!r} is no size; write a number and B, KB, MB or GB, as 256MB") from None

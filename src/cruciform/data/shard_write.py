@@ -1,0 +1,257 @@
+"""Writes shards: tar files of samples, an index, a manifest.
+
+The same input gives the same bytes, however often it was interrupted and however many threads write. Which sample goes
+into which shard is decided first, from the sizes of the files alone. Then every shard is made by itself, under a hidden
+name until it is whole; its part of the index lies beside it in ``.parts`` until all are there.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import shutil
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+
+from cruciform.data.folder import SUFFIXES, decode
+from cruciform.data.shard_index import INDEX, MANIFEST, NAMES, RECORD, File, Manifest, checksum
+from cruciform.errors import DataError, OptionError
+from cruciform.files import sha256, sync, write_text
+
+PARTS = ".parts"
+BLOCK = tarfile.BLOCKSIZE
+QUALITY = 95
+
+
+class Item(NamedTuple):
+    """A file that becomes a sample.
+
+    Attributes:
+        path: Where it lies.
+        name: What it is called: its path below the given folder, or as the table has it.
+        label: Its class.
+        bytes: Its size.
+    """
+
+    path: Path
+    name: str
+    label: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How shards are written.
+
+    Attributes:
+        size: Bytes of the files that go into one shard, at most, unless one alone has more.
+        short_side: Length that the shorter side of every image is brought to, as a JPEG; None: files as they are.
+        seed: Of the order of samples; None: that of their names.
+        threads: How many shards are written at once.
+    """
+
+    size: int = 256 * 10**6
+    short_side: int | None = None
+    seed: int | None = 0
+    threads: int = 2
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The samples to write.
+
+    Attributes:
+        items: In the order in which they are written.
+        classes: The names of the classes.
+    """
+
+    items: tuple[Item, ...]
+    classes: tuple[str, ...]
+
+
+def list_items(given: Path) -> Listing:
+    """Lists the images of a folder with one folder for each class, or of a CSV file with the columns path and label."""
+    if given.is_dir():
+        rows = [
+            (path, path.relative_to(given).as_posix(), path.parent.name)
+            for folder in sorted(given.iterdir())
+            if folder.is_dir()
+            for path in sorted(folder.iterdir())
+            if path.suffix.lower() in SUFFIXES
+        ]
+    elif given.suffix == ".csv" and given.is_file():
+        rows = list(_rows(given))
+    else:
+        raise DataError(f"{given} is neither a folder of classes nor a .csv file with the columns path and label")
+    if not rows:
+        raise DataError(f"{given} holds no images; expected {given}/CLASS/*.jpg (or .png, .webp)")
+    classes = sorted({label for _, _, label in rows})
+    number = {label: index for index, label in enumerate(classes)}
+    items = tuple(Item(path, name, number[label], _size(path)) for path, name, label in rows)
+    return Listing(items, tuple(classes))
+
+
+def _rows(table: Path) -> Iterator[tuple[Path, str, str]]:
+    with table.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        if not {"path", "label"} <= set(reader.fieldnames or ()):
+            raise DataError(f"{table} needs the columns path and label, not {', '.join(reader.fieldnames or ())}")
+        for row in reader:
+            yield table.parent / row["path"], row["path"], row["label"]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise DataError(f"{path} can't be read: {error}") from error
+
+
+def write_shards(
+    listing: Listing, out: Path, writing: Writing, *, advance: Callable[[int, int], None] = lambda done, of: None
+) -> Manifest:
+    """Writes a set of shards, or the rest of one that was interrupted.
+
+    Args:
+        listing: What to write.
+        out: The folder to write into.
+        writing: How.
+        advance: Told how many samples of how many are written.
+    """
+    if (out / MANIFEST).exists():
+        raise DataError(f"{out} holds a whole set of shards already; choose another folder, or delete it")
+    items = _ordered(listing.items, writing.seed)
+    pieces = list(_pieces(items, writing.size))
+    parts = out / PARTS
+    _begin(parts, items, writing)
+    shards: list[File | None] = [None] * len(pieces)
+    done = 0
+    with ThreadPoolExecutor(max(1, writing.threads)) as pool:
+        tasks = {
+            pool.submit(_write_shard, out, number, piece, items, writing): number for number, piece in enumerate(pieces)
+        }
+        try:
+            for task in as_completed(tasks):
+                shards[tasks[task]] = task.result()
+                done += len(pieces[tasks[task]])
+                advance(done, len(items))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return _finish(out, [shard for shard in shards if shard], listing.classes, items, pieces)
+
+
+def _ordered(items: Sequence[Item], seed: int | None) -> list[Item]:
+    if seed is None:
+        return list(items)
+    order = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed))).permutation(len(items))
+    return [items[index] for index in order]
+
+
+def _pieces(items: Sequence[Item], size: int) -> Iterator[range]:
+    if size < 1:
+        raise OptionError(f"a shard of {size} bytes holds nothing; give --size 256MB")
+    first = filled = 0
+    for index, item in enumerate(items):
+        if index > first and filled + item.bytes > size:
+            yield range(first, index)
+            first, filled = index, 0
+        filled += item.bytes
+    yield range(first, len(items))
+
+
+def _begin(parts: Path, items: Sequence[Item], writing: Writing) -> None:
+    """Makes the folder of parts, or finds that it is of the same plan."""
+    digest = hashlib.sha256(repr((writing.size, writing.short_side)).encode())
+    for item in items:
+        digest.update(f"{item.name}\0{item.label}\0{item.bytes}\n".encode())
+    plan = parts / "plan"
+    if plan.is_file() and plan.read_text("utf-8") != digest.hexdigest():
+        raise DataError(
+            f"{parts.parent} was begun with other images or options; finish it with those, or delete it to begin anew"
+        )
+    parts.mkdir(parents=True, exist_ok=True)
+    write_text(plan, digest.hexdigest())
+
+
+def _write_shard(out: Path, number: int, piece: range, items: Sequence[Item], writing: Writing) -> File:
+    name = f"shard-{number:06d}.tar"
+    beside = out / PARTS / f"{number:06d}.json"
+    if beside.is_file():
+        known = json.loads(beside.read_text("utf-8"))
+        file = File(**known["file"])
+        if (out / name).is_file() and (out / name).stat().st_size == file.bytes and sha256(out / name) == file.sha256:
+            return file
+    hidden = out / PARTS / name
+    records = np.zeros(len(piece), RECORD)
+    with hidden.open("wb") as tar:
+        for row, index in enumerate(piece):
+            item = items[index]
+            data, suffix = _bytes_of(item, writing.short_side)
+            key = f"{index:09d}"
+            records[row] = (number, item.label, tar.tell() + BLOCK, len(data), checksum(data), 0)
+            _add(tar, f"{key}{suffix}", data)
+            _add(tar, f"{key}.cls", str(item.label).encode())
+        tar.write(bytes(2 * BLOCK))
+    np.save(beside.with_suffix(".npy"), records)
+    file = File(name, hidden.stat().st_size, sha256(hidden))
+    sync(hidden)
+    hidden.replace(out / name)
+    sync(out)
+    write_text(beside, json.dumps({"file": file._asdict()}))
+    return file
+
+
+def _bytes_of(item: Item, short_side: int | None) -> tuple[bytes, str]:
+    try:
+        data = item.path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{item.path} can't be read: {error}") from error
+    if short_side is None:
+        if len(data) != item.bytes:
+            raise DataError(f"{item.path} has changed while it was written: {len(data):,} bytes, not {item.bytes:,}")
+        return data, item.path.suffix.lower()
+    try:
+        image = decode(data, short_side)
+    except DataError as error:
+        raise DataError(f"{item.path}: {error}") from error.__cause__
+    encoded = io.BytesIO()
+    Pillow.fromarray(image).save(encoded, "JPEG", quality=QUALITY)
+    return encoded.getvalue(), ".jpg"
+
+
+def _add(tar: Any, name: str, data: bytes) -> None:
+    """Adds a member as every tar reads it: no owner, no time, nothing that differs from machine to machine."""
+    header = tarfile.TarInfo(name)
+    header.size, header.mode = len(data), 0o644
+    tar.write(header.tobuf(tarfile.USTAR_FORMAT))
+    tar.write(data)
+    tar.write(bytes(-len(data) % BLOCK))
+
+
+def _finish(
+    out: Path, shards: Sequence[File], classes: tuple[str, ...], items: Sequence[Item], pieces: Sequence[range]
+) -> Manifest:
+    parts = out / PARTS
+    records: NDArray[Any] = np.concatenate([np.load(parts / f"{number:06d}.npy") for number in range(len(pieces))])
+    names = [item.name.encode() for item in items]
+    records["name_end"] = np.cumsum([len(name) for name in names])
+    np.save(parts / INDEX, records)
+    (parts / NAMES).write_bytes(b"".join(names))
+    files = []
+    for name in (INDEX, NAMES):
+        sync(parts / name)
+        files.append(File(name, (parts / name).stat().st_size, sha256(parts / name)))
+        (parts / name).replace(out / name)
+    manifest = Manifest(classes, len(items), tuple(shards), *files)
+    write_text(out / MANIFEST, manifest.to_json())
+    shutil.rmtree(parts)
+    return manifest

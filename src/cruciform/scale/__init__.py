@@ -1,0 +1,1 @@
+"""What a network would cost to train on many machines: arithmetic, on stated assumptions."""
