@@ -18,6 +18,10 @@ from torch import Tensor
 from cruciform.train.journal import read_journal
 from cruciform.train.run import Run
 
+sys.path.insert(0, str(Path(__file__).parent))
+from descendants import workers
+from kill_driver import write_data
+
 RECIPE = """
 epochs = {epochs}
 batch = 16
@@ -33,9 +37,6 @@ SAMPLES = 100
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Callable[..., Path]:
-    sys.path.insert(0, str(Path(__file__).parent))
-    from kill_driver import write_data
-
     write_data(tmp_path / "data")
 
     def make(epochs: int = 2) -> Path:
@@ -84,27 +85,6 @@ def wait_for(run: Path, step: int, process: "subprocess.Popen[str]", *, starts: 
         time.sleep(0.05)
     process.kill()
     raise AssertionError(f"step {step} was not reached: {process.communicate()[0]}")
-
-
-def workers(parent: int, mark: bytes) -> list[int]:
-    """Returns the descendants of a process whose command line holds a mark."""
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            status = (path / "stat").read_text().rpartition(")")[2].split()
-            children.setdefault(int(status[1]), []).append(int(path.name))
-        except OSError:
-            continue
-    found, todo = [], [parent]
-    while todo:
-        for child in children.get(todo.pop(), []):
-            todo.append(child)
-            try:
-                if mark in (Path("/proc") / str(child) / "cmdline").read_bytes():
-                    found.append(child)
-            except OSError:
-                continue
-    return found
 
 
 def samples_of_epochs(run: Path, epochs: int, steps_per_epoch: int) -> list[Counter[int]]:

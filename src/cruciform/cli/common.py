@@ -137,6 +137,17 @@ def measuring() -> "Iterator[Callable[[str], None]]":
         yield lambda what: bar.update(task, description=f"measuring {what}")
 
 
+@contextmanager
+def progress_bar(what: str) -> "Iterator[Callable[[int, int], None]]":
+    """Shows how far something is; gives what takes how much of how much is done."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, transient=True, console=console(error=True)) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
+
+
 def read_size(text: str) -> tuple[int, ...]:
     """Reads ``3x224x224``."""
     parts = text.lower().replace("×", "x").split("x")

@@ -20,6 +20,7 @@ from cruciform.cli import (
     evaluate,
     models,
     paper,
+    predict,
     profile,
     race,
     recipes,
@@ -49,6 +50,7 @@ app.command("train")(train.train)
 app.command("race")(race.race)
 app.command("runs")(runs.runs)
 app.command("evaluate")(evaluate.evaluate)
+app.command("predict")(predict.predict)
 app.command("deploy")(deploy.deploy)
 app.command("bench")(bench.bench)
 app.command("scale")(scale.scale)

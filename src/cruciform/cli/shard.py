@@ -1,13 +1,11 @@
 """``cruciform shard``: images as shards that any cluster can read and nobody has to trust."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, console, print_json, print_table
+from cruciform.cli.common import JsonOption, console, print_json, print_table, progress_bar
 from cruciform.errors import OptionError
 
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -40,7 +38,7 @@ def write(
 
     listing = list_items(images)
     writing = Writing(read_bytes(size), short_side, None if shuffle < 0 else shuffle, threads)
-    with _bar("writing samples") as advance:
+    with progress_bar("writing samples") as advance:
         manifest = write_shards(listing, out, writing, advance=advance)
     total = sum(shard.bytes for shard in manifest.shards)
     if as_json:
@@ -66,7 +64,7 @@ def verify(
     """
     from cruciform.data.shard_verify import verify_shards
 
-    with _bar("reading files") as advance:
+    with progress_bar("reading files") as advance:
         problems = verify_shards(out, threads=threads, advance=advance)
     if as_json:
         print_json([problem._asdict() for problem in problems])
@@ -76,16 +74,6 @@ def verify(
         console().print(f"{out}: all files are what was written")
     if problems:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, transient=True, console=console(error=True)) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, of: bar.update(task, completed=done, total=of)
 
 
 def read_bytes(text: str) -> int:

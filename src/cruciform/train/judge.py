@@ -88,7 +88,9 @@ def trained_network(directory: Path) -> Trained:
     _, test = open_datasets(recipe.data, runtime)
     learner, _ = _restore(recipe, run, runtime, classes=len(test.classes))
     sample = Loader(test, Order(len(test), 1), recipe.prepare).read(0)
-    preparation = recipe.model_dump(mode="json", include={"prepare": True, "data": {"whiten", "mean", "deviation"}})
+    preparation = recipe.model_dump(
+        mode="json", include={"prepare": True, "data": {"short_side", "whiten", "mean", "deviation"}}
+    )
     return Trained(learner.evaluated(), tuple(sample.images.shape[1:]), preparation)
 
 

@@ -27,7 +27,7 @@ FAILURES = 5
 @BACKENDS.register("ray")
 def run_on_ray(job: Job) -> bool:
     """Trains on Ray."""
-    ray = _import_ray()
+    ray = import_ray()
     from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
     from ray.train.v2.api.exceptions import TrainingFailedError
@@ -104,7 +104,8 @@ def _work(config: dict[str, Any]) -> None:
             train(recipe, run, runtime, resume=True, observers=[RayObserver()], inputs=Inputs(start=start))
 
 
-def _import_ray() -> Any:
+def import_ray() -> Any:
+    """Returns the module ray, told to listen on the loopback alone unless a cluster is named."""
     if not os.environ.get("RAY_ADDRESS"):
         # Despite its name, this is what makes Ray bind to the loopback, on every system. Read when ray is imported.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"

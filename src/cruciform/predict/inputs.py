@@ -1,0 +1,98 @@
+"""What is predicted for: a set of shards, or all images below a folder; each by its number, with its name."""
+
+import hashlib
+from pathlib import Path
+from typing import Protocol
+
+from cruciform.data.folder import MOST_BYTES, SUFFIXES, decode
+from cruciform.data.shard_index import MANIFEST
+from cruciform.data.shards import ShardSource
+from cruciform.data.source import Image
+from cruciform.data.storage import open_storage
+from cruciform.errors import DataError
+
+
+class Inputs(Protocol):
+    """Images by number."""
+
+    @property
+    def identity(self) -> str:
+        """Changes when any of them does, as far as can be told without reading them all."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def name(self, number: int) -> str:
+        """Returns what an image is called."""
+        ...
+
+    def image(self, number: int) -> Image:
+        """Returns an image, or raises ``DataError`` where it can't be read."""
+        ...
+
+
+class FolderInputs:
+    """All images below a folder, however deep, in the order of their names."""
+
+    def __init__(self, folder: Path, short_side: int | None) -> None:
+        self._folder, self._short_side = folder, short_side
+        self._names = sorted(
+            path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES
+        )
+        if not self._names:
+            raise DataError(f"{folder} holds no images: no file below it ends in {', '.join(sorted(SUFFIXES))}")
+
+    @property
+    def identity(self) -> str:
+        """A sum over names and sizes."""
+        digest = hashlib.sha256()
+        for name in self._names:
+            digest.update(f"{name}\0{(self._folder / name).stat().st_size}\n".encode())
+        return digest.hexdigest()
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def name(self, number: int) -> str:
+        """Returns its path below the folder."""
+        return self._names[number]
+
+    def image(self, number: int) -> Image:
+        """Decodes it."""
+        path = self._folder / self._names[number]
+        try:
+            if path.stat().st_size > MOST_BYTES:
+                raise DataError(f"has {path.stat().st_size:,} bytes; at most {MOST_BYTES:,} are read")
+            return decode(path.read_bytes(), self._short_side)
+        except OSError as error:
+            raise DataError(f"can't be read: {error.strerror}") from error
+
+
+class ShardInputs:
+    """The samples of a set of shards."""
+
+    def __init__(self, root: str, short_side: int | None) -> None:
+        storage = open_storage(root)
+        self._source = ShardSource(storage, short_side=short_side)
+        self.identity = hashlib.sha256(storage.read(MANIFEST)).hexdigest()
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def name(self, number: int) -> str:
+        """Returns what it was called when it was written."""
+        return self._source.index.name(number)
+
+    def image(self, number: int) -> Image:
+        """Reads, checks and decodes it."""
+        return self._source[number].image
+
+
+def open_inputs(given: str, *, short_side: int | None) -> Inputs:
+    """Opens a set of shards, here or elsewhere, or a folder."""
+    path = Path(given)
+    if "://" in given or (path / MANIFEST).is_file():
+        return ShardInputs(given, short_side)
+    if path.is_dir():
+        return FolderInputs(path, short_side)
+    raise DataError(f"{given} is neither a folder of images nor a set of shards")

@@ -1,0 +1,156 @@
+"""Predictions as files: inputs are cut into parts, each a file that is whole or absent; all make one in the end.
+
+A part is a function of the network and its inputs, so it does not matter who computes it, when, or how often: what is
+there is not computed again, and the whole is the same to the byte.
+
+::
+
+    OUT.parquet          number, name, classes (best first), scores, error
+    OUT.parquet.parts/   until all parts are there
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cruciform.errors import DataError, MissingExtraError, RunError
+from cruciform.files import sync, write_text
+from cruciform.predict.inputs import Inputs
+from cruciform.predict.predictor import Predictor
+
+try:
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+except ImportError as error:
+    raise MissingExtraError(
+        f"predictions are written with pyarrow ({error}): pip install 'cruciform[predict]'"
+    ) from error
+
+SCHEMA = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("name", pa.string()),
+        ("classes", pa.list_(pa.int32())),
+        ("scores", pa.list_(pa.float32())),
+        ("error", pa.string()),
+    ]
+)
+
+
+class Asking(NamedTuple):
+    """How predictions are made.
+
+    Attributes:
+        top: How many classes are kept for each input, the best ones.
+        batch: Inputs that the network sees at a time.
+        part: Inputs in a part.
+    """
+
+    top: int = 5
+    batch: int = 16
+    part: int = 1024
+
+
+class Parts:
+    """The parts of one file of predictions.
+
+    Args:
+        out: The file.
+        count: How many inputs there are.
+        asking: How predictions are made.
+    """
+
+    def __init__(self, out: Path, count: int, asking: Asking) -> None:
+        self._out, self._count, self._asking = out, count, asking
+        self._folder = out.with_name(f"{out.name}.parts")
+
+    def begin(self, identity: dict[str, Any]) -> None:
+        """Makes the folder, or finds that its parts are of the same network and inputs."""
+        job = self._folder / "job.json"
+        text = json.dumps({**identity, **self._asking._asdict(), "inputs_count": self._count}, sort_keys=True)
+        if job.is_file() and job.read_text("utf-8") != text:
+            raise RunError(
+                f"{self._folder} holds parts of other inputs, another network or other options; go on with those, or "
+                "delete it to begin anew"
+            )
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_text(job, text)
+
+    def missing(self) -> list[int]:
+        """Returns the parts that are not there yet."""
+        return [number for number in range(-(-self._count // self._asking.part)) if not self._path(number).is_file()]
+
+    def make(self, number: int, predictor: Predictor, inputs: Inputs) -> None:
+        """Computes one part and writes it."""
+        first = number * self._asking.part
+        rows = predict_rows(predictor, inputs, range(first, min(first + self._asking.part, self._count)), self._asking)
+        path = self._path(number)
+        hidden = path.with_name(f".part-{path.name}")
+        parquet.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), hidden)
+        sync(hidden)
+        hidden.replace(path)
+
+    def join(self) -> int:
+        """Makes one file of all parts, removes them, and returns how many inputs could not be read."""
+        hidden = self._out.with_name(f".part-{self._out.name}")
+        errors = 0
+        total = -(-self._count // self._asking.part)
+        with parquet.ParquetWriter(hidden, SCHEMA) as writer:
+            for number in range(total):
+                table = parquet.read_table(self._path(number), schema=SCHEMA)
+                errors += len(table) - table["error"].null_count
+                writer.write_table(table)
+        sync(hidden)
+        hidden.replace(self._out)
+        sync(self._out.parent)
+        for path in self._folder.iterdir():
+            path.unlink()
+        self._folder.rmdir()
+        return errors
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:08d}.parquet"
+
+
+def predict_rows(predictor: Predictor, inputs: Inputs, numbers: range, asking: Asking) -> list[dict[str, Any]]:
+    """Returns a row for each input: what the network says, or why it could not be asked."""
+    rows: list[dict[str, Any]] = []
+    for first in range(numbers.start, numbers.stop, asking.batch):
+        batch = range(first, min(first + asking.batch, numbers.stop))
+        images: dict[int, NDArray[np.float32]] = {}
+        errors: dict[int, str] = {}
+        for number in batch:
+            try:
+                images[number] = predictor.prepare(inputs.image(number))
+            except DataError as error:
+                errors[number] = str(error)
+        said = _ask(predictor, list(images.values()), asking.top)
+        answers = dict(zip(images, said, strict=True))
+        for number in batch:
+            classes, scores = answers.get(number, (None, None))
+            rows.append(
+                {
+                    "number": number,
+                    "name": inputs.name(number),
+                    "classes": classes,
+                    "scores": scores,
+                    "error": errors.get(number),
+                }
+            )
+    return rows
+
+
+def _ask(predictor: Predictor, images: Sequence[NDArray[np.float32]], top: int) -> list[tuple[list[int], list[float]]]:
+    if not images:
+        return []
+    logits = predictor.engine(np.stack(images)).astype(np.float64)
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    best = np.argsort(-shares, axis=1, kind="stable")[:, :top]
+    return [
+        (places.tolist(), row[places].astype(np.float32).tolist()) for places, row in zip(best, shares, strict=True)
+    ]

@@ -1,0 +1,119 @@
+"""Predicts for many images, part by part: here, or wherever Ray Data places the parts."""
+
+import importlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cruciform.predict.inputs import Inputs, open_inputs
+from cruciform.predict.parts import Asking, Parts
+from cruciform.predict.predictor import Predictor, open_predictor
+from cruciform.train.backends.ray import cluster, import_ray
+
+
+class Predicted(NamedTuple):
+    """What came of it.
+
+    Attributes:
+        inputs: How many there were.
+        errors: How many could not be read; their rows say why.
+        computed: Parts that were computed now; others were there already.
+    """
+
+    inputs: int
+    errors: int
+    computed: int
+
+
+class Request(NamedTuple):
+    """What is asked.
+
+    Attributes:
+        model: An artefact of 'cruciform deploy', or a run.
+        inputs: A folder of images, or a set of shards.
+        out: The file to write.
+        threads: Of the engine, in each worker.
+    """
+
+    model: str
+    inputs: str
+    out: str
+    threads: int = 1
+
+
+def run_prediction(
+    request: Request,
+    asking: Asking,
+    *,
+    workers: int | None = None,
+    advance: Callable[[int, int], None] = lambda done, of: None,
+) -> Predicted:
+    """Predicts for all inputs; what an interrupted call has done already is not done again.
+
+    Args:
+        request: What is asked.
+        asking: How predictions are made.
+        workers: Processes on a Ray cluster; None: this process alone.
+        advance: Told how many parts of how many are there.
+    """
+    predictor = open_predictor(request.model, threads=request.threads)
+    inputs = open_inputs(request.inputs, short_side=predictor.preparation.short_side)
+    out = Path(request.out)
+    parts = Parts(out, len(inputs), asking)
+    parts.begin({"network": predictor.identity, "inputs": inputs.identity})
+    missing = parts.missing()
+    total = -(-len(inputs) // asking.part)
+    done = total - len(missing)
+    advance(done, total)
+    here = workers is None
+    for _ in _here(parts, missing, predictor, inputs) if here else _on_ray(request, asking, missing, workers or 1):
+        done += 1
+        advance(done, total)
+    return Predicted(len(inputs), parts.join(), len(missing))
+
+
+def _here(parts: Parts, missing: list[int], predictor: Predictor, inputs: Inputs) -> Iterator[Any]:
+    for number in missing:
+        parts.make(number, predictor, inputs)
+        yield number
+
+
+class _Worker:
+    """Makes parts, in a process of Ray's; the network is opened once."""
+
+    def __init__(self, request: tuple[Any, ...], asking: tuple[Any, ...]) -> None:
+        self._request, asked = Request(*request), Asking(*asking)
+        self._predictor = open_predictor(self._request.model, threads=self._request.threads)
+        self._inputs = open_inputs(self._request.inputs, short_side=self._predictor.preparation.short_side)
+        self._parts = Parts(Path(self._request.out), len(self._inputs), asked)
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        for number in batch["item"]:
+            self._parts.make(int(number), self._predictor, self._inputs)
+        return batch
+
+
+def _on_ray(request: Request, asking: Asking, missing: list[int], workers: int) -> Iterator[Any]:
+    if not missing:
+        return
+    ray = import_ray()
+    importlib.import_module("ray.data")
+    absolute = Request(
+        str(Path(request.model).absolute()),
+        request.inputs if "://" in request.inputs else str(Path(request.inputs).absolute()),
+        str(Path(request.out).absolute()),
+        request.threads,
+    )
+    with cluster(ray):
+        context = ray.data.DataContext.get_current()
+        context.enable_progress_bars = False
+        data = ray.data.from_items(missing, override_num_blocks=len(missing)).map_batches(
+            _Worker,
+            fn_constructor_args=(tuple(absolute), tuple(asking)),
+            batch_size=1,
+            compute=ray.data.ActorPoolStrategy(size=workers),
+            num_cpus=1,
+            max_restarts=-1,
+            max_task_retries=-1,
+        )
+        yield from data.iter_rows()

@@ -1,0 +1,126 @@
+"""Predictions: a row for every input, the same bytes however often it was interrupted."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as parquet
+import pytest
+import torch
+from PIL import Image as Pillow
+from typer.testing import CliRunner
+
+from cruciform.cli.main import app
+from cruciform.data.shard_write import Writing, list_items, write_shards
+from cruciform.errors import DeployError, OptionError, RunError
+from cruciform.predict.parts import Asking
+from cruciform.predict.predictor import open_predictor, read_preparation
+from cruciform.predict.run import Request, run_prediction
+from cruciform.train.cookbook import load_recipe
+from cruciform.train.judge import trained_network
+from cruciform.train.start import train_network
+
+COUNT = 23
+ASKING = Asking(top=3, batch=4, part=5)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("images")
+    numbers = np.random.default_rng(0)
+    for split in ("train", "val"):
+        for index in range(COUNT):
+            path = folder / split / f"class{index % 3}" / f"{index:02d}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Pillow.fromarray(numbers.integers(0, 256, (40, 36, 3), dtype=np.uint8)).save(path)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("runs") / "run"
+    changes = [f'data.path="{images}"', "data.kind=folder", "data.short_side=32", "epochs=1", "batch=8",
+               "model.options.widths=[8, 8, 8]", "log.tensorboard=false", "precision=fp32",
+               'prepare=[{kind="centre-crop", size=32}]',
+               'augment=[{kind="random-crop", size=32}]']  # fmt: skip
+    train_network(load_recipe("cifar_fast_lr_cifar10", changes), directory)
+    return directory
+
+
+def test_every_image_gets_the_networks_own_answer(images: Path, run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    found = run_prediction(Request(str(run), str(images / "val"), str(out)), ASKING)
+    assert found == (COUNT, 0, 5)
+    rows = parquet.read_table(out).to_pylist()
+    assert [row["number"] for row in rows] == list(range(COUNT))
+    assert [row["name"] for row in rows] == sorted(
+        path.relative_to(images / "val").as_posix() for path in (images / "val").rglob("*.png")
+    )
+    trained = trained_network(run)
+    with Pillow.open(images / "val" / rows[7]["name"]) as image:
+        pixels = np.asarray(image.convert("RGB").resize((32, 36), Pillow.Resampling.BILINEAR))[2:34]
+    mean, deviation = np.array([125.3, 123.0, 113.9]), np.array([63.0, 62.1, 66.7])
+    x = torch.tensor((pixels - mean) / deviation, dtype=torch.float32).movedim(-1, 0)[None]
+    with torch.no_grad():
+        shares = trained.model(x).softmax(1)[0]
+    assert rows[7]["classes"] == shares.argsort(descending=True)[:3].tolist()
+    assert rows[7]["scores"] == pytest.approx(shares.sort(descending=True).values[:3].tolist(), abs=1e-5)
+    assert not out.with_name("out.parquet.parts").exists()
+
+
+def test_interrupted_predictions_go_on_and_come_to_the_same_bytes(images: Path, run: Path, tmp_path: Path) -> None:
+    class Stop(Exception):  # noqa: N818
+        pass
+
+    whole, broken = tmp_path / "whole.parquet", tmp_path / "broken.parquet"
+    run_prediction(Request(str(run), str(images / "val"), str(whole)), ASKING)
+
+    def stop_at(part: int) -> None:
+        def advance(done: int, of: int) -> None:
+            if done == part:
+                raise Stop
+
+        with pytest.raises(Stop):
+            run_prediction(Request(str(run), str(images / "val"), str(broken)), ASKING, advance=advance)
+
+    stop_at(1)
+    stop_at(3)
+    with pytest.raises(RunError, match="holds parts of other inputs, another network or other options"):
+        run_prediction(Request(str(run), str(images / "val"), str(broken)), ASKING._replace(top=2))
+    found = run_prediction(Request(str(run), str(images / "val"), str(broken)), ASKING)
+    assert found.computed == 2
+    assert broken.read_bytes() == whole.read_bytes()
+
+
+def test_what_can_not_be_read_has_a_row_that_says_why(images: Path, run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "images"
+    shutil.copytree(images / "val", folder)
+    (folder / "class0" / "00.png").write_bytes(b"no image")
+    ended = CliRunner().invoke(
+        app, ["predict", str(run), str(folder), "-o", str(tmp_path / "out.parquet"), "--part", "10", "--json"]
+    )
+    assert ended.exit_code == 1
+    assert json.loads(ended.output)["errors"] == 1
+    first, second, *_ = parquet.read_table(tmp_path / "out.parquet").to_pylist()
+    assert first["classes"] is None
+    assert "can't be decoded" in first["error"]
+    assert (second["error"], len(second["classes"])) == (None, 3)
+
+
+def test_shards_and_folders_get_the_same_answers(images: Path, run: Path, tmp_path: Path) -> None:
+    write_shards(list_items(images / "val"), tmp_path / "shards", Writing(size=20_000, seed=None))
+    outs = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    for out, inputs in zip(outs, (images / "val", tmp_path / "shards"), strict=True):
+        run_prediction(Request(str(run), str(inputs), str(out)), ASKING)
+    assert parquet.read_table(outs[0]).equals(parquet.read_table(outs[1]))
+
+
+def test_a_network_that_does_not_say_how_images_are_prepared_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "deploy.json").write_text('{"preparation": null}')
+    with pytest.raises(DeployError, match="does not say what is done to an image before"):
+        open_predictor(str(tmp_path))
+    with pytest.raises(OptionError, match="neither an artefact of 'cruciform deploy' nor a run"):
+        open_predictor(str(tmp_path / "absent"))
+    with pytest.raises(OptionError, match="whitened by GCN and ZCA"):
+        read_preparation({"prepare": [], "data": {"whiten": {"scale": 55}}})
