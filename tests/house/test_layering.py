@@ -53,6 +53,7 @@ FENCES: dict[str, set[str]] = {
     "PIL": {"data"},
     "ray": {"train", "predict"},
     "pyarrow": {"predict"},
+    "optuna": {"train"},
     "onnxruntime": {"deploy"},
     "onnx": {"deploy"},
     "openvino": {"deploy"},

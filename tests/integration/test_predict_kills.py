@@ -18,7 +18,7 @@ from cruciform.train.cookbook import load_recipe
 from cruciform.train.start import train_network
 
 sys.path.insert(0, str(Path(__file__).parent))
-from descendants import workers
+from running import workers
 
 COUNT, PART, KILLS = 3000, 50, 10
 

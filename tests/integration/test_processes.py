@@ -1,11 +1,8 @@
 """Several real processes: torchrun's and Ray's, one of them killed, compared with one that works alone."""
 
-import json
 import os
 import signal
-import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,95 +16,18 @@ from cruciform.train.journal import read_journal
 from cruciform.train.run import Run
 
 sys.path.insert(0, str(Path(__file__).parent))
-from descendants import workers
-from kill_driver import write_data
-
-RECIPE = """
-epochs = {epochs}
-batch = 16
-augment = [{{kind = "random-crop", size = 32, padding = 4}}, {{kind = "mirror"}}]
-model = {{name = "nin_c3_lr", options = {{dropout = 0.0}}}}
-data = {{kind = "cifar10", path = "{data}", threads = 1}}
-optimiser = {{kind = "sgd", rate = 0.005}}
-checkpoint = {{steps = 3}}
-log = {{steps = 1, samples = true, tensorboard = false}}
-"""
-SAMPLES = 100
+from running import SAMPLES, command, finish, samples_of_epochs, wait_for, weights, workers, write_recipe
 
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Callable[..., Path]:
-    write_data(tmp_path / "data")
-
-    def make(epochs: int = 2) -> Path:
-        path = tmp_path / f"recipe{epochs}.toml"
-        path.write_text(RECIPE.format(data=tmp_path / "data", epochs=epochs))
-        return path
-
-    return make
-
-
-def command(*words: object) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "cruciform", "train", *map(str, words)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "CRUCIFORM_TIMEOUT": "15"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def finish(process: "subprocess.Popen[str]", timeout: float = 240) -> str:
-    output, _ = process.communicate(timeout=timeout)
-    assert process.returncode == 0, output
-    return output
-
-
-def weights(run: Path) -> dict[str, Tensor]:
-    checkpoint, problems = Run(run).checkpoints().load_newest()
-    assert checkpoint is not None
-    assert not problems
-    return checkpoint.tensors
+    return lambda epochs=2: write_recipe(tmp_path, epochs)
 
 
 def distance(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
     names = [name for name in a if name.startswith("model.")]
     one, two = (torch.cat([tensors[name].double().flatten() for name in names]) for tensors in (a, b))
     return float((one - two).norm() / one.norm())
-
-
-def wait_for(run: Path, step: int, process: "subprocess.Popen[str]", *, starts: int = 1) -> None:
-    deadline = time.monotonic() + 200
-    while time.monotonic() < deadline and process.poll() is None:
-        lines = read_journal(run / "log.jsonl")
-        if lines and max(line.get("step", 0) for line in lines) >= step:
-            return
-        time.sleep(0.05)
-    process.kill()
-    raise AssertionError(f"step {step} was not reached: {process.communicate()[0]}")
-
-
-def samples_of_epochs(run: Path, epochs: int, steps_per_epoch: int) -> list[Counter[int]]:
-    """Returns what each epoch saw; where a step was taken more than once, its last time counts."""
-    last: dict[tuple[int, int], tuple[str, list[int]]] = {}
-    latest: dict[int, str] = {}
-    lines = [line for file in (run / "samples").iterdir() for line in map(json.loads, file.read_text().splitlines())]
-    for line in sorted(lines, key=lambda line: line["time"]):
-        if line["rank"] == 0:
-            latest[line["step"]] = line["time"]
-        last[line["step"], line["rank"]] = line["time"], line["numbers"]
-    seen = [Counter[int]() for _ in range(epochs)]
-    for (step, rank), (moment, numbers) in last.items():
-        # A rank that no longer exists when the step was taken for the last time has nothing to say about it.
-        if rank == 0 or abs(_seconds(moment) - _seconds(latest[step])) < 2:
-            seen[(step - 1) // steps_per_epoch].update(numbers)
-    return seen
-
-
-def _seconds(moment: str) -> float:
-    import datetime as dt
-
-    return dt.datetime.fromisoformat(moment).timestamp()
 
 
 @pytest.mark.slow

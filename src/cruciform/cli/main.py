@@ -27,6 +27,7 @@ from cruciform.cli import (
     runs,
     scale,
     shard,
+    sweep,
     train,
 )
 from cruciform.errors import CheckpointError, CruciformError
@@ -48,6 +49,7 @@ app.command("coverage")(coverage.coverage)
 app.command("recipes")(recipes.recipes)
 app.command("train")(train.train)
 app.command("race")(race.race)
+app.command("sweep")(sweep.sweep)
 app.command("runs")(runs.runs)
 app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(predict.predict)

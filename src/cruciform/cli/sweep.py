@@ -1,0 +1,75 @@
+"""``cruciform sweep``: which settings of a recipe are best."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cruciform.cli.common import JsonOption, console, print_json, print_table, progress_bar
+
+
+def sweep(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name of 'cruciform recipes', or a .toml file.")],
+    search: Annotated[
+        list[str],
+        typer.Option(metavar="KEY=VALUES", help="What to try: KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=ONE,OTHER."),
+    ],
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change the recipe, as --set epochs=2; may be repeated."),
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Runs in all.")] = 20,
+    folder: Annotated[
+        Path, typer.Option("--runs", "-o", metavar="DIR", help="Keep the runs and the study here.")
+    ] = Path("runs/sweep"),
+    on_ray: Annotated[bool, typer.Option("--ray", help="On a Ray cluster: RAY_ADDRESS, or this machine.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Runs at a time, with --ray.")] = 2,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")] = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Try settings of a recipe, proposed by Optuna, judged on held-out training samples, never on the test set.
+
+    Kill it at any moment: the same command goes on with the trials that were under way.
+
+    Example: cruciform sweep modern_cifar10 --search optimiser.rate=0.01..0.5:log --set data.holdout=5000 --set epochs=2
+    """
+    from cruciform.train.cookbook import load_recipe
+    from cruciform.train.loop import Interrupted
+    from cruciform.train.sweep import Search, Sweep, Trial, run_sweep
+
+    made = Sweep(
+        lambda more: load_recipe(recipe, [*(changes or ()), *more]),
+        [Search.read(one) for one in search],
+        trials,
+        folder,
+    )
+    found: list[Trial] = []
+    with progress_bar("trials") as advance:
+        advance(0, trials)
+        try:
+            for trial in run_sweep(made, workers=workers if on_ray else None, device=device):
+                found.append(trial)
+                advance(len(found), trials)
+        except Interrupted as stop:
+            typer.echo(f"{stop}. Go on with the same command", err=True)
+            raise typer.Exit(128 + stop.signal) from stop
+    found.sort(key=lambda trial: -(trial.top1 or 0))
+    if as_json:
+        print_json([vars(trial) for trial in found])
+        return
+    keys = list(found[0].settings)
+    print_table(
+        f"{recipe}, {len(found)} trials, the best first",
+        ("trial", *keys, "right"),
+        [
+            (
+                str(trial.number),
+                *(f"{trial.settings[key]:.4g}" if isinstance(trial.settings[key], float) else str(trial.settings[key])
+                  for key in keys),
+                f"{trial.top1:.2%}" if trial.top1 is not None else trial.reason or "",
+            )
+            for trial in found
+        ],
+    )  # fmt: skip
+    best = " ".join(f"--set {key}={value}" for key, value in found[0].settings.items())
+    console().print(f"the best: cruciform train {recipe} {best}")

@@ -1,0 +1,101 @@
+"""Sweeps: what is tried, what survives an interruption, and what is refused."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from cruciform.cli.main import app
+from cruciform.errors import OptionError, RecipeError
+from cruciform.train.cookbook import load_recipe
+from cruciform.train.recipe import Recipe
+from cruciform.train.run import find_runs
+from cruciform.train.sweep import Search, Sweep, run_sweep
+
+SMALL = ["model.options.widths=[8, 8, 8]", "epochs=1", "batch=16", "log.tensorboard=false", "precision=fp32"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cifar")
+    numbers = np.random.default_rng(0)
+    for name in (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"):
+        records = numbers.integers(0, 256, (8, 3073), dtype=np.uint8)
+        records[:, 0] %= 10
+        (folder / f"{name}.bin").write_bytes(records.tobytes())
+    return folder
+
+
+def sweep(data: Path, folder: Path, *, trials: int, holdout: int = 8) -> Sweep:
+    def load(more: Sequence[str]) -> Recipe:
+        return load_recipe("cifar_fast_lr_cifar10", [*SMALL, f'data.path="{data}"', f"data.holdout={holdout}", *more])
+
+    searches = [Search.read("optimiser.rate=0.01..1:log"), Search.read("loss.smoothing=0.1,0.2")]
+    return Sweep(load, searches, trials, folder)
+
+
+def test_trials_differ_and_are_kept(data: Path, tmp_path: Path) -> None:
+    first = list(run_sweep(sweep(data, tmp_path, trials=2)))
+    assert [trial.number for trial in first] == [0, 1]
+    assert all(0.01 <= trial.settings["optimiser.rate"] <= 1 for trial in first)
+    assert all(trial.settings["loss.smoothing"] in ("0.1", "0.2") for trial in first)
+    assert all(trial.top1 is not None for trial in first)
+    more = list(run_sweep(sweep(data, tmp_path, trials=3)))
+    assert more[:2] == first, "what has ended is not run again"
+    assert len(more) == 3
+    recipes = [run.recipe() for run in find_runs(tmp_path)]
+    assert [recipe.optimiser.rate for recipe in recipes] == [trial.settings["optimiser.rate"] for trial in more]
+
+
+def test_a_trial_that_was_under_way_is_gone_on_with(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die(*words: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr("cruciform.train.sweep.train_trial", die)
+    with pytest.raises(Killed):
+        list(run_sweep(sweep(data, tmp_path, trials=2)))
+    monkeypatch.undo()
+    ended = list(run_sweep(sweep(data, tmp_path, trials=2)))
+    assert [trial.number for trial in ended] == [0, 1]
+
+
+def test_a_run_that_fails_is_a_trial_that_failed(data: Path, tmp_path: Path) -> None:
+    made = sweep(data, tmp_path, trials=1)
+    bad = Sweep(lambda more: made.load([*more, "optimiser.rate=1e30"]), made.searches, 1, tmp_path)
+    (trial,) = run_sweep(bad)
+    assert trial.top1 is None
+    assert "is not finite" in (trial.reason or "")
+
+
+def test_choosing_by_the_test_set_is_refused(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="must not see the test set"):
+        list(run_sweep(sweep(data, tmp_path, trials=1, holdout=0)))
+
+
+@pytest.mark.parametrize(
+    "text", ["rate", "rate=", "=1..2", "rate=2..1", "rate=0..1:log", "rate=a..b", "rate=1..2:loge"]
+)
+def test_searches_that_make_no_sense_are_refused(text: str) -> None:
+    with pytest.raises(OptionError, match=f"--search {text}"):
+        Search.read(text)
+
+
+def test_searches_are_read() -> None:
+    assert Search.read("epochs=5..20") == Search("epochs", (), 5, 20, whole=True)
+    assert Search.read("rate=0.1..1:log") == Search("rate", (), 0.1, 1, log=True)
+    assert Search.read("scheme=lr,lr-join") == Search("scheme", ("lr", "lr-join"))
+
+
+def test_the_command_says_which_was_best(data: Path, tmp_path: Path) -> None:
+    changes = [word for change in (*SMALL, f'data.path="{data}"', "data.holdout=8") for word in ("--set", change)]
+    words = ["sweep", "cifar_fast_lr_cifar10", "--search", "optimiser.rate=0.1..1:log", "--trials", "2", *changes]
+    ended = CliRunner().invoke(app, [*words, "-o", str(tmp_path)], catch_exceptions=False)
+    assert ended.exit_code == 0
+    assert "the best: cruciform train cifar_fast_lr_cifar10 --set optimiser.rate=" in ended.output
