@@ -61,6 +61,12 @@ TRIALS: dict[str, list[str]] = {
     "depth-3-cross-first": member(blocks(f"{CROSS} lr lr", f"{CROSS} lr lr", f"{CROSS} lr lr")),
     "depth-3-full-first": member(blocks("full lr lr", "lr lr lr", "lr lr lr")),
     "depth-3-join": member(blocks(*["lr-join lr-join lr-join"] * 3), widths=(64, 224, 224)),
+    "dense-start": member(blocks("full full", "lr lr lr", "lr lr lr")),
+    "dense-start-2": member(blocks("full full", "full lr", "lr lr lr")),
+    # Non-linearities differ in time, not in MACs.
+    **{f"{name}-{kind}": [*changes, f"model.options.activation={kind}"] for name, changes in (
+        ("depth-3", member(THREE)), ("dense", member(blocks("full full", "full full", "full full"), residual=False)),
+    ) for kind in ("relu", "silu", "hardswish")},
     "depth-344": member(blocks("lr lr lr", "lr lr lr lr", "lr lr lr lr")),
 }  # fmt: skip
 

@@ -120,3 +120,14 @@ def test_it_compiles_without_a_graph_break() -> None:
 def test_on_the_meta_device_nothing_is_drawn() -> None:
     with torch.device("meta"):
         assert CompositeConv(make_plan(SPEC, "lr")).weight_0_0.is_meta
+
+
+def test_a_tail_before_the_concatenation_is_the_same_as_after(generator: torch.Generator) -> None:
+    for scheme in ("lr", "lr-join", "lr-join-wfull"):
+        layer = CompositeConv(make_plan(ConvSpec(4, 8, 3, padding=1), scheme), generator=generator)
+        x, pool = torch.randn(2, 4, 9, 9, generator=generator, requires_grad=True), torch.nn.MaxPool2d(2)
+        before, after = layer(x, pool), pool(layer(x))
+        assert torch.equal(before, after)
+        weight = torch.randn(before.shape, generator=generator)
+        grads = [torch.autograd.grad((y * weight).sum(), (x, *layer.parameters())) for y in (before, after)]
+        assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))

@@ -7,7 +7,7 @@ from torch.fx import GraphModule, Node
 
 from cruciform.deploy.concatenation import concatenations, push_down_
 from cruciform.deploy.graph import NORM, aten, export, put_in_place, tidied, without_warnings
-from cruciform.deploy.norm import fold_norm_, plain_norm
+from cruciform.deploy.norm import before_pooling_, fold_norm_, plain_norm
 from cruciform.errors import DeployError
 
 
@@ -20,7 +20,7 @@ def capture(model: nn.Module, input_size: tuple[int, ...], *, batch: int = 2) ->
         raise DeployError(f"torch.export gave {type(graph).__name__}")
     for node in list(graph.graph.nodes):
         if node.target is aten._native_batch_norm_legit_no_training.default:
-            fold_norm_(graph, plain_norm(graph, node))
+            fold_norm_(graph, before_pooling_(graph, plain_norm(graph, node)))
         elif node.target is aten.view.default:
             node.target = aten.reshape.default  # a view holds for one order in memory only
         if node.target is aten.reshape.default:

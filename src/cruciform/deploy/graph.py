@@ -17,6 +17,7 @@ aten = torch.ops.aten
 CONVOLUTIONS = frozenset({aten.conv1d.default, aten.conv2d.default, aten.conv3d.default})
 NORM = aten.batch_norm.default
 CAT = aten.cat.default
+MAX_POOLINGS = frozenset({aten.max_pool2d.default, aten.max_pool3d.default})
 
 CHANNELWISE = frozenset({
     aten.relu.default, aten.gelu.default, aten.silu.default, aten.leaky_relu.default, aten.hardtanh.default,

@@ -4,7 +4,16 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
-from cruciform.deploy.graph import CONVOLUTIONS, NORM, channels_of, constant, new_constant, parts_of, put_in_place
+from cruciform.deploy.graph import (
+    CONVOLUTIONS,
+    MAX_POOLINGS,
+    NORM,
+    channels_of,
+    constant,
+    new_constant,
+    parts_of,
+    put_in_place,
+)
 
 
 def plain_norm(graph: GraphModule, node: Node) -> Node:
@@ -14,6 +23,26 @@ def plain_norm(graph: GraphModule, node: Node) -> Node:
         norm = graph.graph.call_function(NORM, (x, weight, bias, mean, variance, False, momentum, epsilon, False))
     for reader in list(node.users):
         put_in_place(graph, reader, norm)
+    graph.graph.erase_node(node)
+    return norm
+
+
+def before_pooling_(graph: GraphModule, node: Node) -> Node:
+    """Moves a batch norm in front of the max pooling that it reads, where it can be folded; returns it.
+
+    With scales above 0 the largest of some numbers stays the largest.
+    """
+    pool = node.args[0]
+    if not isinstance(pool, Node) or pool.target not in MAX_POOLINGS or len(pool.users) != 1:
+        return node
+    source = pool.args[0]
+    if not isinstance(source, Node) or float(_scale_and_shift(graph, node)[0].min()) <= 0:
+        return node
+    with graph.graph.inserting_before(pool):
+        norm = graph.graph.call_function(NORM, (source, *node.args[1:]))
+    norm.meta["val"] = source.meta["val"]
+    pool.args = (norm, *pool.args[1:])
+    node.replace_all_uses_with(pool)
     graph.graph.erase_node(node)
     return norm
 

@@ -106,8 +106,14 @@ class CompositeConv(nn.Module):
         """Returns for each stage the (weight, bias) of each group."""
         return [[(getattr(self, w), getattr(self, b)) for w, b in stage] for stage in self.parameter_names]
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Runs the stages in sequence, and the groups of each side by side."""
+    def forward(self, x: Tensor, tail: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Runs the stages in sequence, and the groups of each side by side.
+
+        Args:
+            x: The input.
+            tail: Done to the output of each last group before they are concatenated. For what looks at every channel by
+                itself, a pooling for instance, it is the same as after, with less to concatenate.
+        """
         rank = self.plan.spec.rank
         if x.ndim not in (rank + 1, rank + 2) or x.shape[-rank - 1] != self.in_channels:
             raise ShapeError(
@@ -121,6 +127,8 @@ class CompositeConv(nn.Module):
             self._stages, self.stage_parameters(), self._activations, strict=True
         ):
             parts = [conv(x, *pair) for conv, pair in zip(convolutions, parameters, strict=True)]
+            if tail is not None and convolutions is self._stages[-1]:
+                parts = [tail(part) for part in parts]
             x = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-rank - 1)
             if activation is not None:
                 x = activation(x)

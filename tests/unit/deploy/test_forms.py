@@ -54,7 +54,7 @@ def largest_error(model: nn.Module, graph: nn.Module, images: torch.Tensor) -> f
         return float((expected - graph(images)).abs().max() / (expected.max() - expected.min()))
 
 
-NAMES = ["normed", "joined", "nin_c3_lr"]
+NAMES = ["normed", "joined", "nin_c3_lr", "cifar_fast_lr3"]
 
 
 def operations(graph: GraphModule) -> Counter[object]:
@@ -131,3 +131,20 @@ def test_a_network_that_cannot_be_followed_is_said() -> None:
 
     with pytest.raises(DeployError, match="torch.export can't follow this network"):
         capture(Odd(), (3, 4, 4))
+
+
+@pytest.mark.parametrize(("scale", "norms"), [(0.5, 0), (-0.5, 1)])
+def test_a_batch_norm_behind_a_max_pooling_is_folded_where_its_scales_are_positive(scale: float, norms: int) -> None:
+    torch.manual_seed(0)
+    model = convert(
+        nn.Sequential(nn.Conv2d(3, 8, 3), nn.MaxPool2d(2), nn.BatchNorm2d(8), nn.GELU(), nn.Flatten()), "lr"
+    ).model.eval()
+    nn.init.constant_(model[2].weight, 1.0)
+    with torch.no_grad():
+        model[2].weight[3] = scale
+        model[2].bias.normal_()
+        model[2].running_mean.normal_()
+        model[2].running_var.uniform_(0.5, 2)
+    graph = capture(model, (3, 12, 12))
+    assert operations(graph)[aten.batch_norm.default] == norms
+    assert largest_error(model, graph, torch.randn(3, 3, 12, 12)) < 1e-5

@@ -1,0 +1,103 @@
+"""How much of the saving in MACs becomes time in training? Real steps of dense and low-rank networks, in turns.
+
+    python benchmarks/training_speed.py                 writes results/training-speed.json
+
+A step is the recipe's own (bfloat16, batch 1,024, backward pass, Nesterov, slow weights), all threads, wall time,
+on one batch of noise that lies in memory. The shortest of some rounds counts. Where the time goes is shown beside.
+"""
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from cruciform.data.loader import Batch
+from cruciform.measure import macs
+from cruciform.measure.record import record_result
+from cruciform.train.cookbook import load_recipe
+from cruciform.train.learner import Learner
+from cruciform.train.memory import keep_freed_memory
+from cruciform.train.network import build_model
+from cruciform.train.runtime import Alone
+
+RESULT = Path(__file__).parents[1] / "results" / "training-speed.json"
+BASELINE = "cifar_fast"
+STEPS = 500  # of a whole training: the first layer's biases have stopped learning by step 200
+KINDS = {
+    "convolution_backward": "convolutions, backward",
+    "mkldnn_convolution": "convolutions, forward",
+    "gelu": "activations",
+    "relu": "activations",
+    "threshold": "activations",
+    "hardswish": "activations",
+    "silu": "activations",
+    "batch_norm": "batch norm",
+    "max_pool": "poolings",
+    "fill_": "filling with zeros",
+    "zero_": "filling with zeros",
+    "cat": "concatenations",
+    "copy_": "copies",
+    "add": "additions",
+}
+
+
+def make_learner(model: str) -> tuple[Learner, int]:
+    """Returns a learner of a recipe, and the MACs of its network."""
+    recipe = load_recipe(f"{model}_cifar10")
+    network = build_model(recipe.model, classes=10, seed=0)
+    counted = macs.profile(network, (3, 32, 32)).macs
+    return Learner(recipe, network, Alone(torch.device("cpu"))), counted
+
+
+def where_time_goes(step: Any) -> dict[str, float]:
+    """Returns the share of a step's time that each kind of operation takes."""
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        step()
+    shares: dict[str, float] = {}
+    events = seen.key_averages()
+    total = sum(event.self_cpu_time_total for event in events)
+    for event in events:
+        kind = next((kind for mark, kind in KINDS.items() if mark in event.key), "other")
+        shares[kind] = shares.get(kind, 0) + event.self_cpu_time_total / total
+    return {kind: round(share, 4) for kind, share in sorted(shares.items(), key=lambda item: -item[1])}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("networks", nargs="*", default=["cifar_fast_lr", "cifar_fast_cross", "cifar_fast_lr3"])
+    parser.add_argument("--rounds", type=int, default=15)
+    given = parser.parse_args()
+    keep_freed_memory()
+    learners = {name: make_learner(name) for name in (BASELINE, *given.networks)}
+    size = learners[BASELINE][0].recipe.batch
+    images = torch.randint(0, 256, (size, 3, 32, 32), dtype=torch.uint8).to(memory_format=torch.channels_last)
+    batch = Batch(images, torch.randint(0, 10, (size,)), tuple(range(size)), size, size)
+    times: dict[str, list[float]] = {name: [] for name in learners}
+    for number in range(given.rounds + 1):
+        for name, (learner, _) in learners.items():
+            start = time.perf_counter()
+            learner.step(batch, 200 + number, 1.0, steps=STEPS)
+            if number:  # the first one warms up
+                times[name].append(time.perf_counter() - start)
+    best = {name: min(values) for name, values in times.items()}
+    summary, details = {}, {}
+    for name, (learner, counted) in learners.items():
+        mac_ratio, time_ratio = counted / learners[BASELINE][1], best[name] / best[BASELINE]
+        summary |= {
+            f"{name}_images_per_second": round(size / best[name], 1),
+            f"{name}_realised": round(mac_ratio / time_ratio, 3),
+        }
+        profiled = where_time_goes(lambda learner=learner: learner.step(batch, 200, 1.0, steps=STEPS))
+        details[name] = {"macs": counted, "seconds": times[name], "shares": profiled}
+        print(f"{name}: {size / best[name]:.0f} images/s, {mac_ratio:.3f} of the MACs, {time_ratio:.3f} of the time, "
+              f"realised {mac_ratio / time_ratio:.2f}; {profiled}", flush=True)  # fmt: skip
+    record_result(
+        RESULT, summary=summary, details=details, command="python benchmarks/training_speed.py", n=given.rounds
+    )
+
+
+if __name__ == "__main__":
+    main()
