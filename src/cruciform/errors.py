@@ -18,6 +18,7 @@
     ├── NonFiniteError        a loss or weight that is no number any more  6    (ArithmeticError)
     ├── RunError              a run that can't be started or gone on with  7
     ├── DeployError           a network that can't be shipped as asked     8
+    ├── BudgetError           a budget that can't be met                   9
     ├── UnknownNameError      a name that no registry knows                     (LookupError)
     ├── CountError            two counts of one network that disagree
     ├── DiagnosisError        a network in which no gradient can be measured
@@ -120,6 +121,12 @@ class DeployError(CruciformError):
     """A network can't be brought into an engine, or gives other results there."""
 
     exit_code = 8
+
+
+class BudgetError(CruciformError):
+    """No choice of basis filters fits a budget."""
+
+    exit_code = 9
 
 
 class UnknownNameError(CruciformError, LookupError):

@@ -20,7 +20,7 @@ FLOORS: list[set[str]] = [
     {"sources", "plot"},
     {"store", "paper"},
     {"coverage", "train", "deploy"},
-    {"predict"},
+    {"predict", "budget"},
     {"cli"},
 ]
 MAY_IMPORT: dict[str, set[str]] = {
@@ -44,9 +44,11 @@ FENCES: dict[str, set[str]] = {
         "train",
         "deploy",
         "predict",
+        "budget",
         "cli",
     },
-    "numpy": {"cli", "data", "scale", "train", "deploy", "predict"},
+    "numpy": {"cli", "data", "scale", "train", "deploy", "predict", "budget"},
+    "scipy": {"budget"},
     "safetensors": {"store", "train"},
     "pydantic": {"train", "predict"},
     "grain": {"data"},

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -15,18 +14,6 @@ from cruciform.train.judge import judge
 from cruciform.train.race import Contestant, Finish, run_race, summarise
 from cruciform.train.race_result import read_finishes, record_race
 from cruciform.train.recipe import Recipe
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("cifar")
-    numbers = np.random.default_rng(0)
-    for name in (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"):
-        records = numbers.integers(0, 256, (8, 3073), dtype=np.uint8)
-        records[:, 0] %= 10
-        (folder / f"{name}.bin").write_bytes(records.tobytes())
-    return folder
-
 
 SMALL = ["model.options.widths=[8, 8, 8]", "epochs=2", "batch=16", "log.tensorboard=false", "precision=fp32"]
 

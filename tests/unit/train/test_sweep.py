@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -15,17 +14,6 @@ from cruciform.train.run import find_runs
 from cruciform.train.sweep import Search, Sweep, run_sweep
 
 SMALL = ["model.options.widths=[8, 8, 8]", "epochs=1", "batch=16", "log.tensorboard=false", "precision=fp32"]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("cifar")
-    numbers = np.random.default_rng(0)
-    for name in (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"):
-        records = numbers.integers(0, 256, (8, 3073), dtype=np.uint8)
-        records[:, 0] %= 10
-        (folder / f"{name}.bin").write_bytes(records.tobytes())
-    return folder
 
 
 def sweep(data: Path, folder: Path, *, trials: int, holdout: int = 8) -> Sweep:

@@ -1,0 +1,172 @@
+"""The choice: one option for each layer, the greatest value in all, within every budget. Exact.
+
+    maximise Σᵢⱼ wᵢ vᵢⱼ xᵢⱼ  with  Σⱼ xᵢⱼ = 1 for every layer i,  Σᵢⱼ cᵢⱼᵏ xᵢⱼ ≤ Bᵏ for every budget k,  x ∈ {0, 1}
+
+A multiple-choice knapsack, solved by HiGHS through SciPy. Options that cost no less than another of their layer and are
+worth no more are left out first; that changes no optimum and makes it quick.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cruciform.errors import BudgetError, MissingExtraError
+
+ATTEMPTS = 3
+SLACK = 1e-9
+
+
+@dataclass(frozen=True)
+class Option:
+    """Something that a layer can be.
+
+    Attributes:
+        name: What it is called: its scheme.
+        value: What it is worth; 1 for the layer as it was.
+        costs: What it costs, by the name of what is budgeted.
+    """
+
+    name: str
+    value: float
+    costs: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer to choose for.
+
+    Attributes:
+        name: Its name.
+        options: What it can be.
+        weight: How much its value counts.
+    """
+
+    name: str
+    options: tuple[Option, ...]
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What was chosen.
+
+    Attributes:
+        choices: The option of each layer, by the layer's name.
+        value: Σ weight · value.
+        costs: What all layers cost together, and what is between them.
+    """
+
+    choices: Mapping[str, Option]
+    value: float
+    costs: Mapping[str, float]
+
+
+def solve(
+    layers: Sequence[Layer], budgets: Mapping[str, float], *, fixed: Mapping[str, float] | None = None
+) -> Solution:
+    """Chooses.
+
+    Args:
+        layers: What there is to choose from.
+        budgets: The most that may be spent, by the name of what is budgeted.
+        fixed: What the rest of the network costs, whatever is chosen.
+
+    Raises:
+        BudgetError: Not even the cheapest options fit.
+    """
+    rest = {name: (fixed or {}).get(name, 0.0) for name in budgets}
+    _check_possible(layers, budgets, rest)
+    kept = [_undominated(layer, list(budgets)) for layer in layers]
+    tighter = 1.0
+    for _ in range(ATTEMPTS):
+        room = {name: (limit - rest[name]) * tighter for name, limit in budgets.items()}
+        chosen = _solve(layers, kept, room)
+        solution = _total(layers, chosen, rest, budgets)
+        if all(solution.costs[name] <= limit for name, limit in budgets.items()):
+            return solution
+        tighter *= 1 - 10 * SLACK  # the solver's own tolerance: a budget is never exceeded, not by the last bit
+    raise BudgetError("the solver came back with more than the budget; please report this")
+
+
+def front(
+    layers: Sequence[Layer], budgeted: str, *, points: int = 20, fixed: Mapping[str, float] | None = None
+) -> list[Solution]:
+    """Returns the best choices from the cheapest to the dearest, evenly spaced in what is budgeted; no two the same."""
+    rest = (fixed or {}).get(budgeted, 0.0)
+    low, high = (
+        rest + sum(pick(option.costs[budgeted] for option in layer.options) for layer in layers) for pick in (min, max)
+    )
+    found: list[Solution] = []
+    for index in range(points):
+        limit = (low + (high - low) * index / max(1, points - 1)) * (1 + SLACK)
+        solution = solve(layers, {budgeted: limit}, fixed=fixed)
+        if not found or solution.value > found[-1].value:
+            found.append(solution)
+    return found
+
+
+def _undominated(layer: Layer, budgeted: list[str]) -> list[Option]:
+    kept: list[Option] = []
+    for option in sorted(layer.options, key=lambda one: (-one.value, *(one.costs[name] for name in budgeted))):
+        beaten = any(all(one.costs[name] <= option.costs[name] for name in budgeted) for one in kept)
+        if not beaten:
+            kept.append(option)
+    return kept
+
+
+def _solve(layers: Sequence[Layer], kept: Sequence[Sequence[Option]], room: Mapping[str, float]) -> list[Option]:
+    if not layers:
+        return []
+    optimize, sparse = _import_scipy()
+    options = [option for row in kept for option in row]
+    weights = [layer.weight for layer, row in zip(layers, kept, strict=True) for _ in row]
+    owners = [index for index, row in enumerate(kept) for _ in row]
+    one_each = sparse.csr_array((np.ones(len(options)), (owners, range(len(options)))), (len(layers), len(options)))
+    constraints = [optimize.LinearConstraint(one_each, 1, 1)]
+    for name, limit in room.items():
+        scale = abs(limit) or 1.0  # all budgets in their own unit: seconds and MACs differ by 12 orders
+        row = np.array([[option.costs[name] / scale for option in options]])
+        constraints.append(optimize.LinearConstraint(sparse.csr_array(row), -np.inf, limit / scale))
+    result = optimize.milp(
+        c=[-weight * option.value for weight, option in zip(weights, options, strict=True)],
+        constraints=constraints,
+        integrality=np.ones(len(options)),
+        bounds=optimize.Bounds(0, 1),
+        options={"mip_rel_gap": 0.0},
+    )
+    if result.x is None:
+        raise BudgetError(f"no choice fits the budget: {result.message}")
+    return [option for option, taken in zip(options, result.x, strict=True) if taken > 0.5]
+
+
+def _total(
+    layers: Sequence[Layer], chosen: Sequence[Option], rest: Mapping[str, float], budgets: Mapping[str, float]
+) -> Solution:
+    names = {name for option in chosen for name in option.costs} | set(budgets)
+    return Solution(
+        {layer.name: option for layer, option in zip(layers, chosen, strict=True)},
+        sum(layer.weight * option.value for layer, option in zip(layers, chosen, strict=True)),
+        {name: rest.get(name, 0.0) + sum(option.costs.get(name, 0.0) for option in chosen) for name in sorted(names)},
+    )
+
+
+def _check_possible(layers: Sequence[Layer], budgets: Mapping[str, float], rest: Mapping[str, float]) -> None:
+    for layer in layers:
+        if not layer.options:
+            raise BudgetError(f"there is nothing that the layer {layer.name} could be")
+    for name, limit in budgets.items():
+        least = rest[name] + sum(min(option.costs[name] for option in layer.options) for layer in layers)
+        if least > limit:
+            raise BudgetError(
+                f"a budget of {limit:.6g} {name} can't be met: the cheapest choice for every layer comes to {least:.6g}"
+            )
+
+
+def _import_scipy() -> Any:
+    try:
+        from scipy import optimize, sparse
+    except ImportError as error:
+        raise MissingExtraError(f"budgets are solved by SciPy ({error}): pip install 'cruciform[budget]'") from error
+    return optimize, sparse
