@@ -1,0 +1,154 @@
+"""What every plan costs a layer, measured in the engine that the network will run in, and kept for the next time.
+
+A layer is timed between two pointwise convolutions, with its non-linearity: so the order in memory that an engine
+prefers is the one that the layer finds in its network, and a concatenation has a reader. All candidates of a layer take
+turns with the dense one; what counts is the **difference** to it, for all that is common to both falls out:
+
+    time of a network ≈ time of the dense network + Σ over layers (time of its plan − time of the dense layer)
+
+Times are kept in a folder, one file for each kind of layer, by hardware, versions, engine, batch and threads.
+"""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from torch import nn
+
+from cruciform.deploy.build import Build, Setting, build_engine, noise
+from cruciform.deploy.clock import time_engines
+from cruciform.deploy.forms import Form
+from cruciform.errors import DeployError
+from cruciform.files import write_text
+from cruciform.measure.record import hardware, versions
+from cruciform.nn.composite import CompositeConv
+from cruciform.plan import LayerPlan
+from cruciform.schemes import make_plan
+from cruciform.spec import ConvSpec
+
+DENSE = "full"
+FORMS: tuple[Form, ...] = ("tail", "split")
+READER = 16  # filters of the pointwise convolution behind
+CONVOLUTIONS: Mapping[int, Callable[..., nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+FEWEST = 8  # channels; with fewer the layer reads the image itself, and has no convolution before it
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Layers that cost the same.
+
+    Attributes:
+        spec: What they compute.
+        input_size: Channels and spatial size of what they read.
+    """
+
+    spec: ConvSpec
+    input_size: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a candidate costs.
+
+    Attributes:
+        seconds: The shortest time, of the layer and its surroundings.
+        form: In which equal form; empty for the dense layer.
+    """
+
+    seconds: float
+    form: str
+
+
+def measure_kind(
+    kind: Kind,
+    schemes: Sequence[str],
+    setting: Setting,
+    folder: Path,
+    *,
+    tell: Callable[[str], None] = lambda what: None,
+) -> dict[str, Cost]:
+    """Returns the cost of each scheme for a kind of layer, the dense one among them; measured, or known already.
+
+    Args:
+        kind: The layer.
+        schemes: The candidates.
+        setting: Where it will run.
+        folder: Where times are kept.
+        tell: Told what is being measured.
+    """
+    path = folder / f"{_key(kind, setting)}.json"
+    known: dict[str, Cost] = {}
+    if path.is_file():
+        known = {name: Cost(**cost) for name, cost in json.loads(path.read_text("utf-8"))["costs"].items()}
+    missing = [scheme for scheme in dict.fromkeys((DENSE, *schemes)) if scheme not in known]
+    if missing:
+        # The dense layer takes part each time: times of different moments can't be compared.
+        found = _measure(kind, [DENSE, *(scheme for scheme in missing if scheme != DENSE)], setting, tell)
+        drift = known[DENSE].seconds / found[DENSE].seconds if DENSE in known else 1.0
+        known |= {name: replace(cost, seconds=cost.seconds * drift) for name, cost in found.items()}
+        folder.mkdir(parents=True, exist_ok=True)
+        data = {"kind": _describe(kind), "costs": {name: asdict(cost) for name, cost in known.items()}}
+        write_text(path, json.dumps(data, indent=1))
+    return {scheme: known[scheme] for scheme in dict.fromkeys((DENSE, *schemes)) if scheme in known}
+
+
+def _measure(kind: Kind, schemes: Sequence[str], setting: Setting, tell: Callable[[str], None]) -> dict[str, Cost]:
+    there = replace(setting, input_size=kind.input_size)
+    with tempfile.TemporaryDirectory() as folder:
+        engines, forms = {}, {}
+        for scheme in schemes:
+            plan = make_plan(kind.spec, scheme)
+            network = surrounded(plan)
+            for form in ("",) if plan.is_dense else FORMS:
+                name = f"{scheme} {form}"
+                tell(f"{_describe(kind)['convolution']} as {name}")
+                build = Build({str(_place(kind.spec)): form} if form else {})  # type: ignore[dict-item]
+                try:
+                    engines[name] = build_engine(network, build, there, Path(tempfile.mkdtemp(dir=folder)))
+                except DeployError:
+                    continue  # another form of the same plan may do
+                forms[name] = (scheme, form)
+        times = time_engines(
+            engines, noise(setting.batch, kind.input_size), rounds=setting.rounds, threads=setting.threads
+        )
+    costs: dict[str, Cost] = {}
+    for name, timing in times.items():
+        scheme, form = forms[name]
+        if scheme not in costs or timing.best < costs[scheme].seconds:
+            costs[scheme] = Cost(timing.best, form)
+    return costs
+
+
+def surrounded(plan: LayerPlan) -> nn.Sequential:
+    """Returns a layer as it stands in a network: read from a convolution, followed by a ReLU, read by a convolution."""
+    spec = plan.spec
+    convolution = CONVOLUTIONS[spec.rank]
+    before = [convolution(spec.in_channels, spec.in_channels, 1), nn.ReLU()] if _place(spec) else []
+    return nn.Sequential(*before, CompositeConv(plan), nn.ReLU(), convolution(spec.out_channels, READER, 1)).eval()
+
+
+def _place(spec: ConvSpec) -> int:
+    """Returns where in its surroundings the layer stands."""
+    return 2 if spec.in_channels >= FEWEST and spec.groups == 1 else 0
+
+
+def _describe(kind: Kind) -> dict[str, object]:
+    sizes = "×".join(map(str, kind.spec.kernel))
+    words = f"{sizes}, {kind.spec.in_channels} → {kind.spec.out_channels} of {'×'.join(map(str, kind.input_size[1:]))}"
+    return {"convolution": words, "spec": kind.spec.to_dict(), "input_size": list(kind.input_size)}
+
+
+def _key(kind: Kind, setting: Setting) -> str:
+    parts = {
+        "kind": _describe(kind),
+        "target": type(setting.target).__name__,
+        "precision": setting.target.precision,
+        "batch": setting.batch,
+        "threads": setting.threads,
+        "hardware": hardware(),
+        "versions": versions(setting.target.packages),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]

@@ -1,0 +1,58 @@
+"""What a plan is worth to a layer: the share of a kernel's energy that is left when the plan is fitted to it.
+
+**This is a proxy.** It says how well a plan could imitate a kernel, not how well a network learns that is made of such
+plans: no cheap number is known that does. Change it where you know better: give importances for layers, protect some,
+or bring values of your own.
+
+Of a trained network the kernel is the layer's own. Before training it is a random one with the statistics of natural
+images: neighbouring taps are correlated, ρ^distance, as filters that see natural images become. The energy that a plan
+keeps hardly depends on the number of channels, only on their ratio, so that few of them do.
+"""
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from cruciform.conversion.fit import fit_parameters, relative_residual
+from cruciform.plan import LayerPlan
+from cruciform.schemes import make_plan
+from cruciform.spec import ConvSpec, Ints
+
+CORRELATION = 0.5
+"""ρ: between neighbouring taps of a random kernel."""
+
+MOST_CHANNELS = 32
+
+
+def kept_energy(plan: LayerPlan, weight: Tensor) -> float:
+    """Returns the share of a kernel's energy, from 0 to 1, that the plan keeps when it is fitted to it."""
+    if plan.is_dense:
+        return 1.0
+    fitted = fit_parameters(plan, weight, None)
+    return max(0.0, 1 - relative_residual(plan, fitted, weight) ** 2)
+
+
+def expected_energy(spec: ConvSpec, scheme: str) -> float:
+    """Returns the share that a scheme keeps of a random kernel with the statistics of natural images."""
+    largest = max(spec.in_channels, spec.out_channels)
+    shrink = max(1.0, largest / MOST_CHANNELS)
+    c, d = (max(1, round(channels / shrink)) for channels in (spec.in_channels, spec.out_channels))
+    return _expected(c, d, spec.kernel, scheme)
+
+
+@lru_cache(maxsize=4096)
+def _expected(c: int, d: int, window: Ints, scheme: str) -> float:
+    small = ConvSpec(c, d, window, bias=False)
+    return kept_energy(make_plan(small, scheme), natural_kernel(small))
+
+
+def natural_kernel(spec: ConvSpec, *, seed: int = 0) -> Tensor:
+    """Returns a random kernel whose taps are correlated by ρ^distance along every axis."""
+    generator = torch.Generator().manual_seed(seed)
+    kernel = torch.randn(spec.out_channels, spec.in_channels, *spec.kernel, generator=generator, dtype=torch.float64)
+    for axis, extent in enumerate(spec.kernel):
+        places = torch.arange(extent, dtype=torch.float64)
+        root = torch.linalg.cholesky(CORRELATION ** (places[:, None] - places[None]).abs())
+        kernel = torch.tensordot(kernel, root.T, dims=([2 + axis], [0])).movedim(-1, 2 + axis)
+    return kernel

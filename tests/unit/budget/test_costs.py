@@ -1,0 +1,52 @@
+"""Costs: measured once, in surroundings, in an engine."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from cruciform.budget import costs
+from cruciform.budget.costs import Kind, measure_kind, surrounded
+from cruciform.deploy.build import Setting
+from cruciform.deploy.targets import TARGETS
+from cruciform.schemes import make_plan
+from cruciform.spec import ConvSpec
+
+KIND = Kind(ConvSpec(16, 16, 3, padding=1), (16, 20, 20))
+
+
+@pytest.fixture
+def setting() -> Setting:
+    return Setting(TARGETS.get("onnxruntime"), (3, 32, 32), rounds=3)
+
+
+def test_costs_are_measured_once_and_kept(setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = measure_kind(KIND, ["lr", "lr-join"], setting, tmp_path)
+    assert list(first) == ["full", "lr", "lr-join"]
+    assert all(0 < cost.seconds < 1 for cost in first.values())
+    assert first["lr"].form in ("tail", "split")
+
+    def measured_again(*words: object) -> None:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(costs, "_measure", measured_again)
+    assert measure_kind(KIND, ["lr-join", "lr"], setting, tmp_path)["lr"] == first["lr"]
+    with pytest.raises(AssertionError, match="measured again"):
+        measure_kind(KIND, ["lr"], replace(setting, batch=4), tmp_path)
+
+
+@pytest.mark.slow
+def test_more_candidates_are_measured_beside_the_dense_layer(setting: Setting, tmp_path: Path) -> None:
+    first = measure_kind(KIND, ["lr"], setting, tmp_path)
+    more = measure_kind(KIND, ["lr", "sf"], setting, tmp_path)
+    assert more["lr"] == first["lr"]
+    assert set(more) == {"full", "lr", "sf"}
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_a_layer_stands_between_convolutions(rank: int) -> None:
+    spec = ConvSpec(16, 8, (3,) * rank, padding=1)
+    assert surrounded(make_plan(spec, "lr"))(torch.zeros(1, 16, *(5,) * rank)).shape[1] == costs.READER
+    image = ConvSpec(3, 8, (3,) * rank, padding=1)
+    assert len(surrounded(make_plan(image, "lr"))) == 3, "the first layer reads the image itself"
