@@ -76,7 +76,7 @@ def solve(
     Raises:
         BudgetError: Not even the cheapest options fit.
     """
-    rest = {name: (fixed or {}).get(name, 0.0) for name in budgets}
+    rest = {**dict.fromkeys(budgets, 0.0), **(fixed or {})}
     _check_possible(layers, budgets, rest)
     kept = [_undominated(layer, list(budgets)) for layer in layers]
     tighter = 1.0

@@ -13,6 +13,7 @@ import typer
 from cruciform import __version__
 from cruciform.cli import (
     bench,
+    budget,
     convert,
     coverage,
     deploy,
@@ -54,6 +55,7 @@ app.command("runs")(runs.runs)
 app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(predict.predict)
 app.command("deploy")(deploy.deploy)
+app.command("budget")(budget.budget)
 app.command("bench")(bench.bench)
 app.command("scale")(scale.scale)
 app.add_typer(shard.app, name="shard")

@@ -1,0 +1,42 @@
+"""Times of whole networks in an engine, side by side."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import nn
+
+from cruciform.deploy.build import Build, Setting, build_engine, noise
+from cruciform.deploy.clock import Timing, time_engines
+from cruciform.deploy.forms import Form
+from cruciform.errors import DeployError
+
+
+def time_network(networks: Mapping[str, tuple[nn.Module, Mapping[str, Form]]], setting: Setting) -> dict[str, Timing]:
+    """Times networks with their layers in given forms, in turns, each in its fastest way.
+
+    Args:
+        networks: The networks, by name, and the form of each of their layers of basis filters.
+        setting: Where they run.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        engines, problems = {}, []
+        for name, (model, forms) in networks.items():
+            for way in setting.ways():
+                try:
+                    made = Path(tempfile.mkdtemp(dir=folder))
+                    engines[f"{name}\0{way}"] = build_engine(model.eval(), Build(forms, way), setting, made)
+                except DeployError as error:
+                    problems.append(f"{name}, {way}: {error}")
+        times = time_engines(
+            engines, noise(setting.batch, setting.input_size), rounds=setting.rounds, threads=setting.threads
+        )
+    best: dict[str, Timing] = {}
+    for key, timing in times.items():
+        name = key.partition("\0")[0]
+        if name not in best or timing.best < best[name].best:
+            best[name] = timing
+    missing = set(networks) - set(best)
+    if missing:
+        raise DeployError(f"{', '.join(sorted(missing))} can't be built for this target: {'; '.join(problems)}")
+    return best
