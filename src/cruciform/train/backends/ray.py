@@ -5,8 +5,9 @@ others can reach is used only with Ray's token authentication on: whoever reache
 """
 
 import os
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,8 @@ def cluster(ray: Any) -> Iterator[None]:
         here = ray.util.get_node_ip_address()
         if not address and not ip_address(here).is_loopback:
             raise RunError(f"Ray was loaded before, and set to listen at {here}, not at the loopback only")
-        yield
+        with redirect_stdout(sys.stderr):  # what Ray has to say of dead workers is for people, not for machines
+            yield
     finally:
         ray.shutdown()
 
