@@ -10,10 +10,18 @@ name                    plan for a k×k layer of d filters                      
 ``lr-join-wfull``       ``[k×1: 3d/8 ‖ 1×k: 3d/8 ‖ k×k: d/4] → [1×1: d]``           fig. 2d
 ======================  ==========================================================  =====================
 
+and for volumes, of a k×k×k layer:
+
+======================  ==========================================================
+``cross3``              ``[k×1×1: d/3 ‖ 1×k×1: d/3 ‖ 1×1×k: d/3]``, which is ``lr``
+``planes``              ``[1×k×k: d/3 ‖ k×1×k: d/3 ‖ k×k×1: d/3]``
+``axial``               ``[k×k×1: d] → [1×1×k: d]``
+======================  ==========================================================
+
 ``cross`` is the family that these are members of, with any width, share of full filters, join and shapes; in
 3-D its lines run along three axes. Biases follow the convolution's, in every stage, as in the paper's networks.
 Members without a name of their own are written with their options, wherever a scheme's name is asked for:
-``cross:full=0.25``, ``cross:width=0.5,join``, ``cross:shapes=kx1+1xk+2x2``.
+``cross:full=0.25``, ``cross:width=0.5,join``, ``cross:shapes=kx1+1xk+2x2``, ``cross:shapes=planes,full=0.25``.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,6 +36,7 @@ from cruciform.spec import ConvSpec, Ints
 Scheme: TypeAlias = Callable[[ConvSpec], LayerPlan]
 
 SCHEMES: Registry[Scheme] = Registry("scheme")
+PLANES = "planes"
 
 
 @SCHEMES.register("full")
@@ -59,8 +68,9 @@ def cross(
         full: The share of the basis filters that keep the whole window.
         join: Whether a linear 1×1 convolution combines the basis filters; or its shape, as ``"kx1"``.
         shapes: The shapes of the other basis filters, in equal shares: ``"kx1"``, ``"1x5"``, ``"2x2"``, with
-            ``k`` for the window's own extent and ``@2`` behind for taps two apart. Left out: a line along each
-            axis of the window, ``kx1`` and ``1xk`` in 2-D.
+            ``k`` for the window's own extent and ``@2`` behind for taps two apart; or ``"planes"`` alone: across
+            each axis of the window, ``1xkxk`` and its kin in 3-D. Left out: a line along each axis of the window,
+            ``kx1`` and ``1xk`` in 2-D.
     """
     if not (0 < width < float("inf") and 0 <= full <= 1):
         raise PlanError(f"width must be above 0 and full from 0 to 1, not {width=}, {full=}")
@@ -87,6 +97,19 @@ def cross(
 SCHEMES.add("lr", cross())
 SCHEMES.add("lr-join", cross(join=True))
 SCHEMES.add("lr-join-wfull", cross(full=0.25, join=True))
+SCHEMES.add("cross3", cross())
+SCHEMES.add("planes", cross(shapes=[PLANES]))
+
+
+@SCHEMES.register("axial")
+def axial(spec: ConvSpec) -> LayerPlan:
+    """All axes but the last together, then the last: ``[k×k×1: d] → [1×1×k: d]`` in 3-D."""
+    _refuse_groups(spec, "axial")
+    last = max((axis for axis in range(spec.rank) if spec.kernel[axis] > 1), default=0)
+    line = _line(spec.kernel, last)
+    rest = tuple(1 if axis == last else extent for axis, extent in enumerate(spec.kernel))
+    windows = [window for window in (rest, line) if max(window) > 1] or [line]
+    return LayerPlan(spec, tuple(Stage((FilterGroup(window, spec.out_channels),), spec.bias) for window in windows))
 
 
 def make_plan(spec: ConvSpec, scheme: str | Scheme = "lr") -> LayerPlan:
@@ -142,10 +165,14 @@ def _share_out(basis: int, full: float, window: Ints, shapes: Sequence[tuple[Int
 
 @lru_cache(maxsize=4096)
 def _shapes(chosen: tuple[str, ...] | None, window: Ints) -> tuple[tuple[Ints, Ints], ...]:
+    axes = [axis for axis, extent in enumerate(window) if extent > 1] or [0]
+    ones = (1,) * len(window)
+    if chosen == (PLANES,):
+        across = [tuple(1 if other == axis else extent for other, extent in enumerate(window)) for axis in axes]
+        return tuple((plane, ones) for plane in across)
     if chosen is not None:
         return tuple(_shape(text, window) for text in chosen)
-    axes = [axis for axis, extent in enumerate(window) if extent > 1] or [0]
-    return tuple((_line(window, axis), (1,) * len(window)) for axis in axes)
+    return tuple((_line(window, axis), ones) for axis in axes)
 
 
 @lru_cache(maxsize=4096)
