@@ -1,7 +1,7 @@
 """How is the saving spent best? Short runs on CIFAR-10, judged on the last 5,000 training images, never on test images.
 
 Every trial is a change to a recipe, by name, below. All that ever ran is kept in the file, with its curve; a trial that
-is in it is not run again.
+is in it is not run again. Only accuracies are compared: other work may go on beside, so the times say nothing.
 
     python benchmarks/cifar10_study.py                     all trials, one seed
     python benchmarks/cifar10_study.py 'init-*' --seeds 2  some of them; writes results/cifar10-study.json
@@ -43,6 +43,7 @@ STARTS = ("identity", "paper-identity", "pytorch", "paper-completed")
 TRIALS: dict[str, list[str]] = {
     # Width of the initial weights and identity start, apart from each other.
     **{f"init-{rule}": [*member(THREE), f"model.init={rule}"] for rule in STARTS},
+    "whiten-bias": [*member(THREE), 'optimiser.rates={"whiten.bias" = 1.0}'],
     # Where low rank hurts: one block of basis filters, the others dense.
     "dense": member(blocks("full full", "full full", "full full"), residual=False),
     "where-block1": member(blocks("lr lr", "full full", "full full"), residual=False),
