@@ -123,7 +123,7 @@ def main() -> None:
                 for batch, timings in times.items()
             },
         },
-        command=f"python benchmarks/int8.py {given.run}",
+        command=f"python benchmarks/int8.py runs/{given.run.name}",
         n=given.rounds,
         packages=("openvino", "nncf", "torchao"),
     )

@@ -14,6 +14,8 @@ from cruciform.errors import MissingExtraError
 
 FILE = "model.xml"
 TOLERANCE = {"f32": 1e-4, "bf16": 5e-2}
+RISING = frozenset({"Relu", "Convolution", "MaxPool", "AvgPool", "Concat", "Reshape", "Result"})
+"""What may read a max pooling without harm: activations that rise throughout, and what is no activation."""
 
 
 class OpenVino(Target):
@@ -33,9 +35,7 @@ class OpenVino(Target):
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
         """Converts torch's export."""
         openvino = _import_openvino()
-        with without_warnings():
-            model = openvino.convert_model(export(graph, input_size, batch=max(2, batch)).run_decompositions({}))
-        openvino.save_model(model, folder / FILE, compress_to_fp16=False)
+        openvino.save_model(convert_model(graph, input_size, batch), folder / FILE, compress_to_fp16=False)
 
     def load(self, folder: Path, *, threads: int) -> Engine:
         """Compiles the network for this machine, for the shortest time of one request."""
@@ -53,6 +53,35 @@ class OpenVino(Target):
             return np.array(request.get_output_tensor(0).data)
 
         return run
+
+
+def convert_model(graph: GraphModule, input_size: tuple[int, ...], batch: int) -> Any:
+    """Returns a graph as OpenVINO's own model."""
+    openvino = _import_openvino()
+    with without_warnings():
+        model = openvino.convert_model(export(graph, input_size, batch=max(2, batch)).run_decompositions({}))
+    _hold_back_activations_(openvino, model)
+    return model
+
+
+def _hold_back_activations_(openvino: Any, model: Any) -> None:
+    """Keeps OpenVINO from computing an activation before the max pooling that it reads.
+
+    On CPUs it fuses the activation behind a pooling with the convolution before it, which is the same only where the
+    activation rises throughout: it also does so with GELU, Swish, HSwish, Mish and Abs, and computes something else
+    (seen with 2026.4). A maximum with the least number there is changes nothing, and stands in the way.
+    """
+    for node in model.get_ordered_ops():
+        if node.get_type_name() != "MaxPool":
+            continue
+        readers = list(node.output(0).get_target_inputs())
+        if all(reader.get_node().get_type_name() in RISING for reader in readers):
+            continue
+        least = openvino.opset13.constant(np.float32(np.finfo(np.float32).min))
+        held = openvino.opset13.maximum(node.output(0), least)
+        for reader in readers:
+            reader.replace_source_output(held.output(0))
+    model.validate_nodes_and_infer_types()
 
 
 def _import_openvino() -> Any:

@@ -1,0 +1,27 @@
+"""What OpenVINO gets wrong by itself must not reach anybody."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from cruciform.deploy.build import Build, Setting, build_engine, noise
+from cruciform.deploy.targets import TARGETS
+
+pytest.importorskip("openvino")
+
+
+@pytest.mark.parametrize(
+    "act", [nn.GELU, nn.SiLU, nn.Hardswish, nn.Mish, nn.ReLU, nn.ELU], ids=lambda act: act.__name__
+)
+def test_an_activation_behind_a_max_pooling_stays_behind_it(act: type[nn.Module], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(8, 16, 3, padding=1), nn.MaxPool2d(2), act(), nn.Conv2d(16, 4, 1)).eval()
+    setting = Setting(TARGETS.get("openvino"), (8, 8, 8))
+    engine = build_engine(model, Build({}), setting, tmp_path)
+    images = 3 * noise(2, (8, 8, 8))
+    with torch.no_grad():
+        expected = model(torch.from_numpy(images)).numpy()
+    assert np.abs(engine(images) - expected).max() < 1e-4 * np.ptp(expected)
