@@ -57,6 +57,8 @@ def test_a_network_refuses_images_of_other_channels(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_network_is_trainable_as_it_is_built(name: str) -> None:
     model = create_model(name, generator=torch.Generator().manual_seed(0))
+    if model.fitted_on:
+        model.fit_(torch.randn(200, *model.config.input_shape, generator=torch.Generator().manual_seed(1)))
     assert diagnose(model, model.config.input_shape, batch=2).verdict == "trainable"
 
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from cruciform.errors import OptionError, ShapeError
 from cruciform.nn.composite import CompositeConv
+from cruciform.nn.init import DEFAULT_RULE
 from cruciform.registry import Registry
 from cruciform.schemes import Scheme, make_plan
 from cruciform.spec import ConvSpec
@@ -22,12 +23,14 @@ class Network(nn.Module):
         siblings: Layers, by name, that read the same input and so share their fan-out, for initialisation.
         biases: Layers, by name, whose biases start at another value than the rule's.
         fitted_on: How many training images ``fit_`` asks for.
+        rule: The rule of initialisation that it trains best from.
     """
 
     exceptions: Mapping[str, str | None] = {}
     siblings: Sequence[Sequence[str]] = ()
     biases: Mapping[str, float] = {}
     fitted_on: int = 0
+    rule: str = DEFAULT_RULE
 
     def __init__(self, config: "NetworkConfig") -> None:
         super().__init__()

@@ -8,7 +8,6 @@ import torch
 from cruciform.errors import OptionError
 from cruciform.models import cifar_fast, googlenet, nin, vgg  # noqa: F401
 from cruciform.models.network import MODELS, Network, NetworkConfig
-from cruciform.nn.init import DEFAULT_RULE
 from cruciform.nn.initialise import initialise_
 from cruciform.registry import did_you_mean
 
@@ -26,18 +25,19 @@ def model_config(name: str, **options: Any) -> NetworkConfig:
 
 
 def create_model(
-    name: str, *, init: str = DEFAULT_RULE, generator: torch.Generator | None = None, **options: Any
+    name: str, *, init: str | None = None, generator: torch.Generator | None = None, **options: Any
 ) -> Network:
     """Builds a network of the zoo, initialised to train.
 
     Args:
         name: One of ``list_models()``.
-        init: The rule of initialisation; see ``cruciform.initialise_``.
+        init: The rule of initialisation, see ``cruciform.initialise_``; left out: the network's own.
         generator: The source of the initial weights.
         **options: Changes to its config, such as ``num_classes=10`` or ``stride=2``; others are refused.
     """
     network = model_config(name, **options).build()
-    initialise_(network, init, exceptions=network.exceptions, siblings=network.siblings, generator=generator)
+    rule = init or network.rule
+    initialise_(network, rule, exceptions=network.exceptions, siblings=network.siblings, generator=generator)
     for layer, value in network.biases.items():
         torch.nn.init.constant_(network.get_parameter(f"{layer}.bias"), value)
     return network
