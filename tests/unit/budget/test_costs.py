@@ -21,6 +21,7 @@ def setting() -> Setting:
     return Setting(TARGETS.get("onnxruntime"), (3, 32, 32), rounds=3)
 
 
+@pytest.mark.slow
 def test_costs_are_measured_once_and_kept(setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = measure_kind(KIND, ["lr", "lr-join"], setting, tmp_path)
     assert list(first) == ["full", "lr", "lr-join"]
