@@ -15,7 +15,7 @@ from cruciform.cli.progress import make_observer
 from cruciform.measure.record import record_result
 from cruciform.plot.race import draw_race
 from cruciform.train.cookbook import load_recipe
-from cruciform.train.race import Contestant, Finish, run_race, summarise
+from cruciform.train.race import Contestant, Finish, by_contestant, curves, run_race, summarise
 from cruciform.train.race_result import read_finishes
 
 ROOT = Path(__file__).parents[1]
@@ -31,9 +31,7 @@ SUITES: dict[str, dict[str, tuple[str, list[str]]]] = {
 
 def record(finishes: Sequence[Finish]) -> None:
     """Writes all runs, and what the texts quote."""
-    groups: dict[str, list[Finish]] = {}
-    for finish in finishes:
-        groups.setdefault(finish.name, []).append(finish)
+    groups = by_contestant(finishes)
     found = {name: summarise(group) for name, group in groups.items()}
     summary: dict[str, float] = {}
     for short, name in (("dense", DENSE), ("lowrank", LOW_RANK), ("nin", "nin"), ("nin_c3", "nin_c3"),
@@ -42,13 +40,7 @@ def record(finishes: Sequence[Finish]) -> None:
             summary |= {f"{short}_{key}": value for key, value in found[name].items()}
     if DENSE in found and LOW_RANK in found:
         summary["train_time_ratio"] = round(found[LOW_RANK]["seconds"] / found[DENSE]["seconds"], 3)
-        curves = {
-            f"{name} ({found[name]['mmacs']:.0f} MMAC)": [
-                [(point["seconds"], point["top1_mirrored"]) for point in finish.curve] for finish in groups[name]
-            ]
-            for name in (DENSE, LOW_RANK)
-        }
-        draw_race(curves, PICTURE)
+        draw_race(curves([*groups[DENSE], *groups[LOW_RANK]]), PICTURE)
     record_result(
         RESULT,
         summary=summary,

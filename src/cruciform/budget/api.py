@@ -37,9 +37,8 @@ class Wishes:
     """What is asked for.
 
     Attributes:
-        budgets: The most of seconds, MACs, parameters or bytes; shares of the dense network's where they are below 1
-            and ``relative``.
-        relative: Names of budgets that are shares.
+        budgets: The most of seconds, MACs, parameters or bytes.
+        relative: Names of those that are given as shares of the dense network's.
         candidates: Schemes to choose from; the dense layer is always among them.
         importances: From name patterns to how much a layer's value counts; 1 where none matches.
         protect: Name patterns of layers to keep.

@@ -44,7 +44,7 @@ def race(
     """
     from cruciform.cli.progress import make_observer
     from cruciform.train.loop import Interrupted
-    from cruciform.train.race import run_race
+    from cruciform.train.race import curves, run_race
     from cruciform.train.race_result import read_finishes, record_race
 
     contestants = [_contestant(text, changes or []) for text in recipes]
@@ -64,7 +64,7 @@ def race(
     if plot:
         from cruciform.plot.race import draw_race
 
-        draw_race(_curves(finishes), plot)
+        draw_race(curves(finishes), plot)
     if as_json:
         print_json([finish.to_dict() for finish in finishes])
         return
@@ -80,28 +80,11 @@ def _contestant(text: str, changes: list[str]) -> "Contestant":
     return Contestant(label, load_recipe(name, [*changes, *own]))
 
 
-def _grouped(finishes: "list[Finish]") -> "dict[str, list[Finish]]":
-    groups: dict[str, list[Finish]] = {}
-    for finish in finishes:
-        groups.setdefault(finish.name, []).append(finish)
-    return groups
-
-
-def _curves(finishes: "list[Finish]") -> dict[str, list[list[tuple[float, float]]]]:
-    return {
-        f"{name} ({group[0].macs / 1e6:.0f} MMAC)": [
-            [(point["seconds"], point.get("top1_mirrored", point["top1"])) for point in finish.curve]
-            for finish in group
-        ]
-        for name, group in _grouped(finishes).items()
-    }
-
-
 def _print(finishes: "list[Finish]") -> None:
-    from cruciform.train.race import summarise
+    from cruciform.train.race import by_contestant, summarise
 
     rows = []
-    for name, group in _grouped(finishes).items():
+    for name, group in by_contestant(finishes).items():
         found = summarise(group)
         marks = [[finish.seconds_to(mark) for finish in group] for mark in MARKS]
         rows.append(

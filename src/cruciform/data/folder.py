@@ -37,10 +37,8 @@ class FolderSource:
     def __getitem__(self, index: int) -> Sample:
         path, label = self._files[index]
         try:
-            if path.stat().st_size > MOST_BYTES:
-                raise DataError(f"has {path.stat().st_size:,} bytes; at most {MOST_BYTES:,} are read")
-            return Sample(decode(path.read_bytes(), self._short_side), label)
-        except (DataError, OSError) as error:
+            return Sample(read_image(path, self._short_side), label)
+        except DataError as error:
             raise BadSampleError(index, str(path), str(error)) from error
 
 
@@ -52,6 +50,17 @@ def open_folder(opening: Opening) -> FolderSource:
         if (root / name).is_dir():
             return FolderSource(root / name, short_side=opening.short_side)
     raise DataError(f"{root} has no folder {' or '.join(NAMES[opening.split])}")
+
+
+def read_image(path: Path, short_side: int | None = None) -> Image:
+    """Reads and decodes the file of an image; see ``decode``."""
+    try:
+        size = path.stat().st_size
+        if size > MOST_BYTES:
+            raise DataError(f"has {size:,} bytes; at most {MOST_BYTES:,} are read")
+        return decode(path.read_bytes(), short_side)
+    except OSError as error:
+        raise DataError(f"can't be read: {error.strerror}") from error
 
 
 def decode(data: bytes, short_side: int | None = None) -> Image:

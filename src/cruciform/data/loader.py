@@ -73,7 +73,7 @@ class Loader:
         samples, bad = self._samples(numbers)
         counted = len(samples) if mine else 0
         if not samples:
-            samples = {number: self.source[number] for number in self._stand_in(numbers[0])}
+            samples = self._stand_in(numbers[0])
         images = []
         for number, sample in samples.items():
             image, draws = sample.image, random.at(epoch, number)
@@ -99,17 +99,15 @@ class Loader:
                 bad.append(error)
         return samples, bad
 
-    def _stand_in(self, number: int) -> list[int]:
+    def _stand_in(self, number: int) -> dict[int, Sample]:
         """Finds a sample behind one that can't be read: a rank must compute something, though it won't count."""
         last: BadSampleError | None = None
         for step in range(1, min(len(self.source), MOST_TRIED)):
             other = (number + step) % len(self.source)
             try:
-                self.source[other]
+                return {other: self.source[other]}
             except BadSampleError as error:
                 last = error
-            else:
-                return [other]
         raise DataError(f"hardly any sample can be read; the last one tried: {last}")
 
     @contextmanager

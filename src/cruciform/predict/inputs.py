@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 from typing import Protocol
 
-from cruciform.data.folder import MOST_BYTES, SUFFIXES, decode
+from cruciform.data.folder import SUFFIXES, read_image
 from cruciform.data.shard_index import MANIFEST
 from cruciform.data.shards import ShardSource
 from cruciform.data.source import Image
@@ -59,13 +59,7 @@ class FolderInputs:
 
     def image(self, number: int) -> Image:
         """Decodes it."""
-        path = self._folder / self._names[number]
-        try:
-            if path.stat().st_size > MOST_BYTES:
-                raise DataError(f"has {path.stat().st_size:,} bytes; at most {MOST_BYTES:,} are read")
-            return decode(path.read_bytes(), self._short_side)
-        except OSError as error:
-            raise DataError(f"can't be read: {error.strerror}") from error
+        return read_image(self._folder / self._names[number], self._short_side)
 
 
 class ShardInputs:

@@ -17,7 +17,7 @@ from cruciform.train.judge import trained_network
 from cruciform.train.loop import train
 from cruciform.train.observer import Observer
 from cruciform.train.recipe import Recipe
-from cruciform.train.run import Run
+from cruciform.train.run import Run, differences
 from cruciform.train.runtime import Alone, pick_device
 
 JUDGED = ("train_loss", "loss", "top1", "top1_mirrored")
@@ -153,6 +153,25 @@ def read_finish(run: Run, name: str) -> Finish:
     )
 
 
+def by_contestant(finishes: Sequence[Finish]) -> dict[str, list[Finish]]:
+    """Returns the runs of each contestant, in the order in which they first finished."""
+    groups: dict[str, list[Finish]] = {}
+    for finish in finishes:
+        groups.setdefault(finish.name, []).append(finish)
+    return groups
+
+
+def curves(finishes: Sequence[Finish]) -> dict[str, list[list[tuple[float, float]]]]:
+    """Returns what a picture shows: of each contestant a curve of (seconds, accuracy) for every seed."""
+    return {
+        f"{name} ({group[0].macs / 1e6:.0f} MMAC)": [
+            [(point["seconds"], point.get("top1_mirrored", point["top1"])) for point in finish.curve]
+            for finish in group
+        ]
+        for name, group in by_contestant(finishes).items()
+    }
+
+
 def summarise(finishes: Sequence[Finish]) -> dict[str, float]:
     """Returns means over the seeds of one contestant, and the standard deviation of its accuracies."""
 
@@ -181,10 +200,7 @@ def summarise(finishes: Sequence[Finish]) -> dict[str, float]:
 
 
 def _check_same(old: Finish, recipe: Recipe) -> None:
-    free = {"log", "checkpoint"}
-    before = {key: value for key, value in old.recipe.items() if key not in free}
-    now = {key: value for key, value in recipe.to_dict().items() if key not in free}
-    if before != now:
+    if differences(old.recipe, recipe.to_dict()):
         raise RunError(
             f"{old.name} with seed {old.seed} is recorded with another recipe; record this race into another file, or "
             "delete that one to begin anew"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cruciform.errors import RunError
 from cruciform.measure.record import record_result
-from cruciform.train.race import Finish, summarise
+from cruciform.train.race import Finish, by_contestant, summarise
 
 
 def read_finishes(path: Path) -> list[Finish]:
@@ -21,11 +21,7 @@ def read_finishes(path: Path) -> list[Finish]:
 
 def record_race(finishes: Sequence[Finish], path: Path, *, command: str) -> None:
     """Writes all runs into a file of results."""
-    names = list(dict.fromkeys(finish.name for finish in finishes))
-    summary = {
-        f"{name}_{key}": value
-        for name in names
-        for key, value in summarise([finish for finish in finishes if finish.name == name]).items()
-    }
-    seeds = min(sum(finish.name == name for finish in finishes) for name in names)
+    groups = by_contestant(finishes)
+    summary = {f"{name}_{key}": value for name, group in groups.items() for key, value in summarise(group).items()}
+    seeds = min(map(len, groups.values()))
     record_result(path, summary=summary, details=[finish.to_dict() for finish in finishes], command=command, n=seeds)

@@ -11,7 +11,7 @@
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +72,7 @@ class Run:
             raise RunError(
                 f"{self.directory} holds a run already; go on with it with --resume, or choose another with --run DIR"
             )
-        changed = _differences(self.recipe().to_dict(), recipe.to_dict())
+        changed = differences(self.recipe().to_dict(), recipe.to_dict())
         if changed:
             raise RunError(
                 f"{self.directory} was started with another recipe ({'; '.join(changed)}); a run goes on with its own: "
@@ -133,12 +133,13 @@ def find_runs(folder: Path) -> list[Run]:
     return [Run(path.parent) for path in sorted(folder.rglob(RUN_RECIPE))]
 
 
-def _differences(old: dict[str, Any], new: dict[str, Any], path: str = "") -> list[str]:
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> list[str]:
+    """Returns in what two recipes, as plain data, compute something else."""
     found = []
     for key in sorted({*old, *new} - (FREE if not path else set())):
         before, after, here = old.get(key), new.get(key), f"{path}{key}"
         if isinstance(before, dict) and isinstance(after, dict):
-            found += _differences(before, after, f"{here}.")
+            found += differences(before, after, f"{here}.")
         elif before != after:
             found.append(f"{here} was {before}, now {after}")
     return found
