@@ -40,13 +40,20 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Writes a small file in place of another: the old text or the new one, nothing between."""
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Gives a file to write, which takes the place of another when the block ends well: the old or the new, no less."""
     part = path.with_name(f"{_PART}{path.name}")
-    part.write_text(text, "utf-8")
+    yield part
     sync(part)
     part.replace(path)
     sync(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a small file in place of another: the old text or the new one, nothing between."""
+    with new_file(path) as part:
+        part.write_text(text, "utf-8")
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -12,7 +12,7 @@ Times are kept in a folder, one file for each kind of layer, by hardware, versio
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from cruciform.errors import DeployError
 from cruciform.files import write_text
 from cruciform.measure.record import hardware, versions
 from cruciform.nn.composite import CompositeConv
+from cruciform.nn.inspect import PLAIN_CONVOLUTIONS
 from cruciform.plan import LayerPlan
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
@@ -32,7 +33,6 @@ from cruciform.spec import ConvSpec
 DENSE = "full"
 FORMS: tuple[Form, ...] = ("tail", "split")
 READER = 16  # filters of the pointwise convolution behind
-CONVOLUTIONS: Mapping[int, Callable[..., nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 FEWEST = 8  # channels; with fewer the layer reads the image itself, and has no convolution before it
 
 
@@ -125,7 +125,7 @@ def _measure(kind: Kind, schemes: Sequence[str], setting: Setting, tell: Callabl
 def surrounded(plan: LayerPlan) -> nn.Sequential:
     """Returns a layer as it stands in a network: read from a convolution, followed by a ReLU, read by a convolution."""
     spec = plan.spec
-    convolution = CONVOLUTIONS[spec.rank]
+    convolution: Callable[..., nn.Module] = PLAIN_CONVOLUTIONS[spec.rank - 1]
     before = [convolution(spec.in_channels, spec.in_channels, 1), nn.ReLU()] if _place(spec) else []
     return nn.Sequential(*before, CompositeConv(plan), nn.ReLU(), convolution(spec.out_channels, READER, 1)).eval()
 

@@ -11,12 +11,10 @@ from cruciform.conversion.surgery import find_modules, replace_modules_
 from cruciform.errors import ConversionError, NotLinearError
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.forms import DenseKernel
-from cruciform.nn.inspect import stage_parameters_of
+from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, stage_parameters_of
 from cruciform.schemes import full
 
 EXACT = 1e-5
-
-_PLAIN = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
 
 def collapse(model: nn.Module) -> nn.Module:
@@ -71,7 +69,7 @@ def _empty_conv(kernel: DenseKernel) -> nn.Module:
     if any(before != after for before, after in spec.padding):
         # Unequal padding on the two sides is nothing that torch's modules know; our own runs it as one kernel.
         return CompositeConv(full(spec), device=device, dtype=dtype)
-    plain: Any = _PLAIN[spec.rank]
+    plain: Any = PLAIN_CONVOLUTIONS[spec.rank - 1]
     conv: nn.Module = plain(
         spec.in_channels,
         spec.out_channels,

@@ -9,7 +9,7 @@ from cruciform.data.source import DATASETS, Opening, Sample
 from cruciform.data.storage import LocalStorage, Storage, open_storage
 from cruciform.data.whitening import cache_folder
 from cruciform.errors import BadSampleError, DataError
-from cruciform.files import sha256, sync
+from cruciform.files import new_file, sha256
 
 
 class ShardSource:
@@ -70,13 +70,11 @@ def _copied(storage: Storage, file: File) -> Path:
     path = cache_folder() / "shards" / f"{file.sha256}-{file.name}"
     if not path.is_file() or path.stat().st_size != file.bytes:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".part-{path.name}")
-        part.write_bytes(storage.read(file.name))
-        if sha256(part) != file.sha256:
-            part.unlink()
-            raise DataError(f"{storage.where(file.name)} is not what was written: its checksum differs")
-        sync(part)
-        part.replace(path)
+        with new_file(path) as part:
+            part.write_bytes(storage.read(file.name))
+            if sha256(part) != file.sha256:
+                part.unlink()
+                raise DataError(f"{storage.where(file.name)} is not what was written: its checksum differs")
     return path
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cruciform.errors import DataError, MissingExtraError, RunError
-from cruciform.files import sync, write_text
+from cruciform.files import new_file, write_text
 from cruciform.predict.inputs import Inputs
 from cruciform.predict.predictor import Predictor
 
@@ -60,18 +60,22 @@ class Parts:
 
     Args:
         out: The file.
-        count: How many inputs there are.
+        inputs: How many inputs there are.
         asking: How predictions are made.
+
+    Attributes:
+        count: How many parts there are.
     """
 
-    def __init__(self, out: Path, count: int, asking: Asking) -> None:
-        self._out, self._count, self._asking = out, count, asking
+    def __init__(self, out: Path, inputs: int, asking: Asking) -> None:
+        self._out, self._inputs, self._asking = out, inputs, asking
+        self.count = -(-inputs // asking.part)
         self._folder = out.with_name(f"{out.name}.parts")
 
     def begin(self, identity: dict[str, Any]) -> None:
         """Makes the folder, or finds that its parts are of the same network and inputs."""
         job = self._folder / "job.json"
-        text = json.dumps({**identity, **self._asking._asdict(), "inputs_count": self._count}, sort_keys=True)
+        text = json.dumps({**identity, **self._asking._asdict(), "inputs_count": self._inputs}, sort_keys=True)
         if job.is_file() and job.read_text("utf-8") != text:
             raise RunError(
                 f"{self._folder} holds parts of other inputs, another network or other options; go on with those, or "
@@ -82,31 +86,23 @@ class Parts:
 
     def missing(self) -> list[int]:
         """Returns the parts that are not there yet."""
-        return [number for number in range(-(-self._count // self._asking.part)) if not self._path(number).is_file()]
+        return [number for number in range(self.count) if not self._path(number).is_file()]
 
     def make(self, number: int, predictor: Predictor, inputs: Inputs) -> None:
         """Computes one part and writes it."""
         first = number * self._asking.part
-        rows = predict_rows(predictor, inputs, range(first, min(first + self._asking.part, self._count)), self._asking)
-        path = self._path(number)
-        hidden = path.with_name(f".part-{path.name}")
-        parquet.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), hidden)
-        sync(hidden)
-        hidden.replace(path)
+        rows = predict_rows(predictor, inputs, range(first, min(first + self._asking.part, self._inputs)), self._asking)
+        with new_file(self._path(number)) as hidden:
+            parquet.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), hidden)
 
     def join(self) -> int:
         """Makes one file of all parts, removes them, and returns how many inputs could not be read."""
-        hidden = self._out.with_name(f".part-{self._out.name}")
         errors = 0
-        total = -(-self._count // self._asking.part)
-        with parquet.ParquetWriter(hidden, SCHEMA) as writer:
-            for number in range(total):
+        with new_file(self._out) as hidden, parquet.ParquetWriter(hidden, SCHEMA) as writer:
+            for number in range(self.count):
                 table = parquet.read_table(self._path(number), schema=SCHEMA)
                 errors += len(table) - table["error"].null_count
                 writer.write_table(table)
-        sync(hidden)
-        hidden.replace(self._out)
-        sync(self._out.parent)
         for path in self._folder.iterdir():
             path.unlink()
         self._folder.rmdir()

@@ -62,13 +62,12 @@ def run_prediction(
     parts = Parts(out, len(inputs), asking)
     parts.begin({"network": predictor.identity, "inputs": inputs.identity})
     missing = parts.missing()
-    total = -(-len(inputs) // asking.part)
-    done = total - len(missing)
-    advance(done, total)
+    done = parts.count - len(missing)
+    advance(done, parts.count)
     here = workers is None
     for _ in _here(parts, missing, predictor, inputs) if here else _on_ray(request, asking, missing, workers or 1):
         done += 1
-        advance(done, total)
+        advance(done, parts.count)
     return Predicted(len(inputs), parts.join(), len(missing))
 
 
