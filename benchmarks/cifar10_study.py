@@ -86,11 +86,11 @@ def main() -> None:
         )
         for name in chosen
     ]
-    finishes = read_finishes(RESULT)
+    known = read_finishes(RESULT)
     with tempfile.TemporaryDirectory() as folder:
-        for finish in run_race(contestants, range(given.seeds), Path(folder), finished=finishes, observe=make_observer):
-            finishes.append(finish)
-            record_race(finishes, RESULT, command="python benchmarks/cifar10_study.py")
+        for finish in run_race(contestants, range(given.seeds), Path(folder), finished=known, observe=make_observer):
+            # Read again: another process may have recorded trials of its own meanwhile.
+            record_race([*read_finishes(RESULT), finish], RESULT, command="python benchmarks/cifar10_study.py")
             print(
                 f"{finish.name} seed {finish.seed}: {finish.macs / 1e6:.1f} MMAC, {finish.top1:.2%} plain, "
                 f"{finish.top1_mirrored or 0:.2%} with mirror images, {finish.images_per_second:.0f} images/s",

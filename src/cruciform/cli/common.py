@@ -30,6 +30,7 @@ ModelArgument = Annotated[
 SizeOption = Annotated[
     str | None, typer.Option("--input", metavar="CxHxW", help="Channels and size of one input, as 3x224x224.")
 ]
+DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 
 
@@ -146,6 +147,18 @@ def progress_bar(what: str) -> "Iterator[Callable[[int, int], None]]":
     with Progress(*columns, transient=True, console=console(error=True)) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, of: bar.update(task, completed=done, total=of)
+
+
+@contextmanager
+def interruptible(advice: str) -> "Iterator[None]":
+    """Ends the program as a signal asked for, when a run within the block has saved its state; says how to go on."""
+    from cruciform.train.loop import Interrupted
+
+    try:
+        yield
+    except Interrupted as stop:
+        typer.echo(f"{stop}. {advice}", err=True)
+        raise typer.Exit(128 + stop.signal) from stop
 
 
 def read_size(text: str) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, console, print_json, print_table
+from cruciform.cli.common import DeviceOption, JsonOption, console, print_json, print_table
 
 MOST_LISTED = 100  # classes
 
@@ -19,7 +19,7 @@ def evaluate(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change the recipe, as --set evaluation.batch=64."),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")] = "auto",
+    device: DeviceOption = "auto",
     plot: Annotated[Path | None, typer.Option(help="Draw which classes are taken for which into this file.")] = None,
     as_json: JsonOption = False,
 ) -> None:

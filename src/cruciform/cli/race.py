@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, console, print_json, print_table
+from cruciform.cli.common import DeviceOption, JsonOption, console, interruptible, print_json, print_table
 
 if TYPE_CHECKING:
     from cruciform.train.race import Contestant, Finish
@@ -33,7 +33,7 @@ def race(
         Path | None, typer.Option(help="Record into this file, each run when it ends; what is in it is not run again.")
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw accuracy against time into this file.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")] = "auto",
+    device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Train recipes with several seeds each, in turns, and compare accuracy, time and multiply-accumulates.
@@ -43,7 +43,6 @@ def race(
     Example: cruciform race cifar_fast_cifar10 cifar_fast_lr3_cifar10,epochs=14 --seeds 3 --plot race.png
     """
     from cruciform.cli.progress import make_observer
-    from cruciform.train.loop import Interrupted
     from cruciform.train.race import curves, run_race
     from cruciform.train.race_result import read_finishes, record_race
 
@@ -51,16 +50,13 @@ def race(
     finishes = read_finishes(result) if result else []
     settings = [f"--set {change}" for change in changes or ()]
     command = " ".join(["cruciform race", *recipes, f"--seeds {seeds}", *settings])
-    try:
+    with interruptible("Go on with the same command"):
         for finish in run_race(
             contestants, range(seeds), folder, finished=finishes, observe=make_observer, device=device
         ):
             finishes.append(finish)
             if result:
                 record_race(finishes, result, command=command)
-    except Interrupted as stop:
-        typer.echo(f"{stop}. Go on with the same command", err=True)
-        raise typer.Exit(128 + stop.signal) from stop
     if plot:
         from cruciform.plot.race import draw_race
 

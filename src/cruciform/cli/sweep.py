@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, console, print_json, print_table, progress_bar
+from cruciform.cli.common import DeviceOption, JsonOption, console, interruptible, print_json, print_table, progress_bar
 
 
 def sweep(
@@ -24,7 +24,7 @@ def sweep(
     ] = Path("runs/sweep"),
     on_ray: Annotated[bool, typer.Option("--ray", help="On a Ray cluster: RAY_ADDRESS, or this machine.")] = False,
     workers: Annotated[int, typer.Option(min=1, help="Runs at a time, with --ray.")] = 2,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")] = "auto",
+    device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Try settings of a recipe, proposed by Optuna, judged on held-out training samples, never on the test set.
@@ -34,7 +34,6 @@ def sweep(
     Example: cruciform sweep modern_cifar10 --search optimiser.rate=0.01..0.5:log --set data.holdout=5000 --set epochs=2
     """
     from cruciform.train.cookbook import load_recipe
-    from cruciform.train.loop import Interrupted
     from cruciform.train.sweep import Search, Sweep, Trial, run_sweep
 
     made = Sweep(
@@ -44,15 +43,11 @@ def sweep(
         folder,
     )
     found: list[Trial] = []
-    with progress_bar("trials") as advance:
+    with interruptible("Go on with the same command"), progress_bar("trials") as advance:
         advance(0, trials)
-        try:
-            for trial in run_sweep(made, workers=workers if on_ray else None, device=device):
-                found.append(trial)
-                advance(len(found), trials)
-        except Interrupted as stop:
-            typer.echo(f"{stop}. Go on with the same command", err=True)
-            raise typer.Exit(128 + stop.signal) from stop
+        for trial in run_sweep(made, workers=workers if on_ray else None, device=device):
+            found.append(trial)
+            advance(len(found), trials)
     found.sort(key=lambda trial: -(trial.top1 or 0))
     if as_json:
         print_json([vars(trial) for trial in found])

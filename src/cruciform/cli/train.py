@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, console, print_json
+from cruciform.cli.common import DeviceOption, JsonOption, console, interruptible, print_json
 
 RUNS = Path("runs")
 
@@ -32,7 +32,7 @@ def train(
         str, typer.Option(help="local: this process; ddp: several, under torchrun; ray: on a Ray cluster.")
     ] = "local",
     workers: Annotated[int, typer.Option(min=1, help="Processes, for ddp and ray.")] = 1,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")] = "auto",
+    device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Train a network from scratch. Kill it at any moment: --resume goes on as if nothing had happened.
@@ -53,7 +53,6 @@ def train(
     from cruciform.cli.progress import make_observer
     from cruciform.train.backends.backend import Job
     from cruciform.train.cookbook import load_recipe
-    from cruciform.train.loop import Interrupted
     from cruciform.train.run import Run
     from cruciform.train.start import start
 
@@ -61,11 +60,8 @@ def train(
     given = Run(Path(recipe))
     directory = run or (given.directory if given.exists else RUNS / Path(recipe).stem)
     job = Job(made, Run(directory), resume=resume, workers=workers, device=device, observe=make_observer)
-    try:
+    with interruptible(f"Go on with: cruciform train {directory} --resume"):
         speaks = start(job, backend)
-    except Interrupted as stop:
-        typer.echo(f"{stop}. Go on with: cruciform train {directory} --resume", err=True)
-        raise typer.Exit(128 + stop.signal) from stop
     if not speaks:
         return
     status = job.run.status()
