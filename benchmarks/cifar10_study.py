@@ -40,7 +40,7 @@ def blocks(*rows: str) -> list[list[str]]:
 THREE = blocks("lr lr lr", "lr lr lr", "lr lr lr")
 CROSS = "cross:full=0.25"
 STARTS = ("identity", "paper-identity", "pytorch", "paper-completed")
-TRIALS: dict[str, list[str]] = {
+FAST: dict[str, list[str]] = {
     # Width of the initial weights and identity start, apart from each other.
     **{f"init-{rule}": [*member(THREE), f"model.init={rule}"] for rule in STARTS},
     "whiten-bias": [*member(THREE), 'optimiser.rates={"whiten.bias" = 1.0}'],
@@ -70,6 +70,14 @@ TRIALS: dict[str, list[str]] = {
     ) for kind in ("relu", "silu", "hardswish")},
     "depth-344": member(blocks("lr lr lr", "lr lr lr lr", "lr lr lr lr")),
 }  # fmt: skip
+# The paper's networks: one schedule for all of them. Their own falls over 307 epochs.
+FALLING = ["precision=bf16", 'schedule={kind = "one-cycle", start = 0.2, peak = 0.2, end = 0.0}']
+NIN = {
+    f"{name}-rate-{rate}": (f"{name}_cifar10", [*FALLING, f"optimiser.rate={rate}"])
+    for name in ("nin", "nin_c3_lr")
+    for rate in (0.025, 0.05, 0.1)
+}
+TRIALS = {name: ("cifar_fast_cifar10", changes) for name, changes in FAST.items()} | NIN
 
 
 def main() -> None:
@@ -79,13 +87,11 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     given = parser.parse_args()
     chosen = [name for name in TRIALS if any(fnmatchcase(name, pattern) for pattern in given.trials)]
-    contestants = [
-        Contestant(
-            f"{name}-{given.epochs}",
-            load_recipe("cifar_fast_cifar10", [*TRIALS[name], HELD_OUT, f"epochs={given.epochs}"]),
-        )
-        for name in chosen
-    ]
+    contestants = []
+    for name in chosen:
+        recipe, changes = TRIALS[name]
+        made = load_recipe(recipe, [*changes, HELD_OUT, f"epochs={given.epochs}"])
+        contestants.append(Contestant(f"{name}-{given.epochs}", made))
     known = read_finishes(RESULT)
     with tempfile.TemporaryDirectory() as folder:
         for finish in run_race(contestants, range(given.seeds), Path(folder), finished=known, observe=make_observer):

@@ -83,7 +83,8 @@ def test_doctor_ends_with_its_verdict() -> None:
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "trainable")
 
 
-@pytest.mark.parametrize("init", ["pytorch", pytest.param("per-group", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("init", ["pytorch", "per-group"])
 def test_doctor_exits_with_one_when_the_network_is_untrainable(init: str) -> None:
     done = in_a_process("doctor", "vgg11_gmp_lr_join", "--init", init)
     assert done.returncode == 1

@@ -134,6 +134,7 @@ def test_the_command_converts_and_saves(tmp_path: Path) -> None:
     assert "relative residual of the fitted kernels" in fitted.output
 
 
+@pytest.mark.slow
 def test_coverage_resumes_and_survives_the_death_of_a_child(tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
     done = Finding("timm:resnet18", eligible=True, converted=True, same_shapes=True, notes=["not examined again"])

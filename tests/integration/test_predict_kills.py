@@ -90,7 +90,6 @@ def test_ten_kills_leave_no_trace(run: Path, images: Path, tmp_path: Path) -> No
 @pytest.mark.slow
 @pytest.mark.timeout(480)
 def test_on_ray_a_killed_worker_leaves_no_trace(run: Path, images: Path, tmp_path: Path) -> None:
-    pytest.importorskip("ray")
     whole, killed = tmp_path / "whole.parquet", tmp_path / "killed.parquet"
     finish(start(run, images, whole))
     process = start(run, images, killed, "--ray", "--workers", "2")

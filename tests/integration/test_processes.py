@@ -83,7 +83,6 @@ def test_samples_are_seen_once_whatever_the_number_of_ranks(recipe: Callable[...
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_ray_goes_on_after_a_worker_was_killed(recipe: Callable[..., Path], tmp_path: Path) -> None:
-    pytest.importorskip("ray")
     run = tmp_path / "run"
     process = command(recipe(6), "--run", run, "--backend", "ray", "--workers", 2)
     wait_for(run, 15, process)

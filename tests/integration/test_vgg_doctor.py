@@ -6,6 +6,7 @@ import torch
 from cruciform.measure.gradients import Diagnosis, diagnose
 from cruciform.models.zoo import create_model
 
+pytestmark = pytest.mark.slow
 DENSE = ("vgg11", "vgg11_gmp")
 LOW_RANK = tuple(f"vgg11_gmp_{name}" for name in ("sf", "lr", "lr_2x", "lr_join", "lr_join_wfull", "lr_lde"))
 

@@ -32,6 +32,10 @@ def train(
         str, typer.Option(help="local: this process; ddp: several, under torchrun; ray: on a Ray cluster.")
     ] = "local",
     workers: Annotated[int, typer.Option(min=1, help="Processes, for ddp and ray.")] = 1,
+    least: Annotated[
+        int | None,
+        typer.Option("--least-workers", min=1, help="For ray: go on with so few while machines are missing."),
+    ] = None,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
@@ -59,7 +63,7 @@ def train(
     made = load_recipe(recipe, changes or ())
     given = Run(Path(recipe))
     directory = run or (given.directory if given.exists else RUNS / Path(recipe).stem)
-    job = Job(made, Run(directory), resume=resume, workers=workers, device=device, observe=make_observer)
+    job = Job(made, Run(directory), resume=resume, workers=workers, least=least, device=device, observe=make_observer)
     with interruptible(f"Go on with: cruciform train {directory} --resume"):
         speaks = start(job, backend)
     if not speaks:

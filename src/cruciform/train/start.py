@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from cruciform.errors import RunError
 from cruciform.train.backends import ddp, local, ray  # noqa: F401
 from cruciform.train.backends.backend import BACKENDS, Job
 from cruciform.train.cookbook import load_recipe
@@ -18,6 +19,10 @@ from cruciform.train.runtime import Alone, pick_device
 
 def start(job: Job, backend: str = "local") -> bool:
     """Runs a job to its end; returns whether this process is the one to speak of it then."""
+    if job.least is not None and backend != "ray":
+        raise RunError(
+            f"--least-workers {job.least} is for --backend ray: {backend} goes on with all processes or none"
+        )
     return BACKENDS.get(backend)(job)
 
 

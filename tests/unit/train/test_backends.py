@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from cruciform.errors import RunError
@@ -83,3 +85,11 @@ def test_a_run_can_be_followed_by_its_log(tmp_path: object) -> None:
         journal.write("notice", step=10, what="something")
     journal.close()
     assert seen == [Plan(run.directory, 4, 20, 10, 80, 2), (8, 32), (1, 1.5), "something"]
+
+
+def test_only_ray_goes_on_with_fewer_workers(tmp_path: Path) -> None:
+    recipe = load_recipe("nin_cifar10")
+    with pytest.raises(RunError, match="3 workers at the least are more than the 2 in all"):
+        Job(recipe, Run(tmp_path), workers=2, least=3)
+    with pytest.raises(RunError, match="--least-workers 1 is for --backend ray: ddp goes on with all"):
+        start(Job(recipe, Run(tmp_path), workers=2, least=1), "ddp")

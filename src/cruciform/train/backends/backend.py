@@ -25,6 +25,7 @@ class Job:
         run: Where its state is kept.
         resume: Whether to go on where it has been started before.
         workers: How many processes.
+        least: With how few of them it may go on while machines are missing; left out: with all or none. Only on Ray.
         device: What they compute on.
         observe: Makes the observer that shows people what happens; called where people look.
     """
@@ -33,8 +34,13 @@ class Job:
     run: Run
     resume: bool = False
     workers: int = 1
+    least: int | None = None
     device: str = "auto"
     observe: Callable[[], Observer] = Observer
+
+    def __post_init__(self) -> None:
+        if self.least is not None and self.least > self.workers:
+            raise RunError(f"{self.least} workers at the least are more than the {self.workers} in all: --workers")
 
 
 BACKENDS: Registry[Callable[[Job], bool]] = Registry("backend")

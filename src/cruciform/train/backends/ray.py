@@ -39,7 +39,9 @@ def run_on_ray(job: Job) -> bool:
         trainer = TorchTrainer(
             _work,
             train_loop_config={"recipe": job.recipe.to_dict(), "run": str(directory)},
-            scaling_config=ScalingConfig(num_workers=job.workers, use_gpu=job.device == "cuda"),
+            scaling_config=ScalingConfig(
+                num_workers=(job.least, job.workers) if job.least else job.workers, use_gpu=job.device == "cuda"
+            ),
             run_config=RunConfig(
                 name="ray",
                 storage_path=str(directory),
@@ -107,9 +109,10 @@ def _work(config: dict[str, Any]) -> None:
 
 
 def import_ray() -> Any:
-    """Returns the module ray, told to listen on the loopback alone unless a cluster is named."""
-    if not os.environ.get("RAY_ADDRESS"):
+    """Returns the module ray, told to listen on the loopback alone unless a cluster elsewhere is named."""
+    if _is_loopback(os.environ.get("RAY_ADDRESS") or "local"):
         # Despite its name, this is what makes Ray bind to the loopback, on every system. Read when ray is imported.
+        # Without it a cluster named 127.0.0.1:PORT is looked for at this machine's outer address, and not found.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     try:
         import ray

@@ -1,0 +1,62 @@
+"""ImageNet-size training end to end: Imagenette's JPEGs out of shards, the paper's recipes, dense and low rank.
+
+    CRUCIFORM_DATA=DIR python benchmarks/imagenette.py                     VGG-11; writes results/imagenette.json
+    CRUCIFORM_DATA=DIR python benchmarks/imagenette.py googlenet_lr --epochs 2
+
+The recipes are the paper's for ILSVRC (crops, mirroring, rate, decay); a machine of two cores can afford other sizes
+only: crops of 112 pixels, batches of 64, bfloat16, and few epochs, over which the rate goes up and down once.
+Each run is recorded when it ends. Two of these may run at once, with one thread each: OMP_NUM_THREADS=1.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+from cruciform.cli.progress import make_observer
+from cruciform.data.shard_index import MANIFEST
+from cruciform.data.shard_write import Writing, list_items, write_shards
+from cruciform.train.cookbook import load_recipe
+from cruciform.train.race import Contestant, run_race
+from cruciform.train.race_result import read_finishes, record_race
+
+RESULT = Path(__file__).parents[1] / "results" / "imagenette.json"
+DATA = Path(os.environ.get("CRUCIFORM_DATA", "."))
+SIDE = 112
+CHANGES = [
+    "data.kind=shards",
+    "data.path=imagenette128-shards",
+    "data.short_side=128",
+    f"augment=[{{kind = 'random-crop', size = {SIDE}}}, {{kind = 'mirror'}}]",
+    f"prepare=[{{kind = 'centre-crop', size = {SIDE}}}]",
+    f"model.options.input_size={SIDE}",
+    "batch=64",
+    "precision=bf16",
+    "clip=1.0",
+    "schedule={kind = 'one-cycle', start = 0.1, peak = 0.25, end = 0.0}",
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("networks", nargs="*", default=["vgg11_gmp", "vgg11_gmp_lr"])
+    parser.add_argument("--epochs", type=int, default=16)
+    parser.add_argument("--runs", type=Path, default=Path("runs/imagenette"))
+    given = parser.parse_args()
+    for split in ("train", "val"):
+        out = DATA / "imagenette128-shards" / split
+        if not (out / MANIFEST).is_file():
+            write_shards(list_items(DATA / "imagenette128" / split), out, Writing(size=16_000_000))
+    contestants = [
+        Contestant(name, load_recipe(f"{name}_ilsvrc", [*CHANGES, f"epochs={given.epochs}"])) for name in given.networks
+    ]
+    known = read_finishes(RESULT)
+    for finish in run_race(contestants, range(1), given.runs, finished=known, observe=make_observer):
+        command = "CRUCIFORM_DATA=DIR python benchmarks/imagenette.py"
+        record_race([*read_finishes(RESULT), finish], RESULT, command=command)
+        print(
+            f"{finish.name}: {finish.top1:.2%} right, {finish.seconds:.0f} s, {finish.macs / 1e6:.0f} MMAC", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()
