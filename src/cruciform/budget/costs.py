@@ -12,7 +12,7 @@ Times are kept in a folder, one file for each kind of layer, by hardware, versio
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from torch import nn
 from cruciform.deploy.build import Build, Setting, build_engine, noise
 from cruciform.deploy.clock import time_engines
 from cruciform.deploy.forms import Form
-from cruciform.errors import DeployError
+from cruciform.errors import DeployError, PlanError
 from cruciform.files import write_text
 from cruciform.measure.record import hardware, versions
 from cruciform.nn.composite import CompositeConv
@@ -62,6 +62,19 @@ class Cost:
     form: str
 
 
+@dataclass(frozen=True)
+class CostTable:
+    """What a kind of layer costs.
+
+    Attributes:
+        costs: Of each scheme that it can have, the dense one among them.
+        problems: Of each scheme that it can't have in this engine, the reason.
+    """
+
+    costs: Mapping[str, Cost]
+    problems: Mapping[str, str]
+
+
 def measure_kind(
     kind: Kind,
     schemes: Sequence[str],
@@ -69,7 +82,7 @@ def measure_kind(
     folder: Path,
     *,
     tell: Callable[[str], None] = lambda what: None,
-) -> dict[str, Cost]:
+) -> CostTable:
     """Returns the cost of each scheme for a kind of layer, the dense one among them; measured, or known already.
 
     Args:
@@ -78,39 +91,57 @@ def measure_kind(
         setting: Where it will run.
         folder: Where times are kept.
         tell: Told what is being measured.
+
+    Raises:
+        DeployError: Not even the dense layer runs in this engine.
     """
     path = folder / f"{_key(kind, setting)}.json"
     known: dict[str, Cost] = {}
+    problems: dict[str, str] = {}
     if path.is_file():
-        known = {name: Cost(**cost) for name, cost in json.loads(path.read_text("utf-8"))["costs"].items()}
-    missing = [scheme for scheme in dict.fromkeys((DENSE, *schemes)) if scheme not in known]
+        data = json.loads(path.read_text("utf-8"))
+        known, problems = {name: Cost(**cost) for name, cost in data["costs"].items()}, data["problems"]
+    wanted = tuple(dict.fromkeys((DENSE, *schemes)))
+    missing = [scheme for scheme in wanted if scheme not in known and scheme not in problems]
     if missing:
         # The dense layer takes part each time: times of different moments can't be compared.
         found = _measure(kind, [DENSE, *(scheme for scheme in missing if scheme != DENSE)], setting, tell)
-        drift = known[DENSE].seconds / found[DENSE].seconds if DENSE in known else 1.0
-        known |= {name: replace(cost, seconds=cost.seconds * drift) for name, cost in found.items()}
+        drift = known[DENSE].seconds / found.costs[DENSE].seconds if DENSE in known else 1.0
+        known |= {name: replace(cost, seconds=cost.seconds * drift) for name, cost in found.costs.items()}
+        problems |= found.problems
         folder.mkdir(parents=True, exist_ok=True)
-        data = {"kind": _describe(kind), "costs": {name: asdict(cost) for name, cost in known.items()}}
-        write_text(path, json.dumps(data, indent=1))
-    return {scheme: known[scheme] for scheme in dict.fromkeys((DENSE, *schemes)) if scheme in known}
+        costs = {name: asdict(cost) for name, cost in known.items()}
+        write_text(path, json.dumps({"kind": describe(kind), "costs": costs, "problems": problems}, indent=1))
+    return CostTable(
+        {scheme: known[scheme] for scheme in wanted if scheme in known},
+        {scheme: problems[scheme] for scheme in wanted if scheme in problems},
+    )
 
 
-def _measure(kind: Kind, schemes: Sequence[str], setting: Setting, tell: Callable[[str], None]) -> dict[str, Cost]:
+def _measure(kind: Kind, schemes: Sequence[str], setting: Setting, tell: Callable[[str], None]) -> CostTable:
     there = replace(setting, input_size=kind.input_size)
+    problems: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         engines, forms = {}, {}
         for scheme in schemes:
-            plan = make_plan(kind.spec, scheme)
+            try:
+                plan = make_plan(kind.spec, scheme)
+            except PlanError as error:
+                problems[scheme] = str(error)
+                continue
             network = surrounded(plan)
             for form in ("",) if plan.is_dense else FORMS:
                 name = f"{scheme} {form}"
-                tell(f"{_describe(kind)['convolution']} as {name}")
+                tell(f"{describe(kind)['convolution']} as {name}")
                 build = Build({str(_place(kind.spec)): form} if form else {})  # type: ignore[dict-item]
                 try:
                     engines[name] = build_engine(network, build, there, Path(tempfile.mkdtemp(dir=folder)))
-                except DeployError:
-                    continue  # another form of the same plan may do
+                except DeployError as error:
+                    problems[scheme] = str(error)  # unless another form of the same plan will do
+                    continue
                 forms[name] = (scheme, form)
+        if DENSE in problems:
+            raise DeployError(f"{describe(kind)['convolution']} does not run in this engine: {problems[DENSE]}")
         times = time_engines(
             engines, noise(setting.batch, kind.input_size), rounds=setting.rounds, threads=setting.threads
         )
@@ -119,7 +150,7 @@ def _measure(kind: Kind, schemes: Sequence[str], setting: Setting, tell: Callabl
         scheme, form = forms[name]
         if scheme not in costs or timing.best < costs[scheme].seconds:
             costs[scheme] = Cost(timing.best, form)
-    return costs
+    return CostTable(costs, {scheme: why for scheme, why in problems.items() if scheme not in costs})
 
 
 def surrounded(plan: LayerPlan) -> nn.Sequential:
@@ -135,7 +166,8 @@ def _place(spec: ConvSpec) -> int:
     return 2 if spec.in_channels >= FEWEST and spec.groups == 1 else 0
 
 
-def _describe(kind: Kind) -> dict[str, object]:
+def describe(kind: Kind) -> dict[str, object]:
+    """Returns what a kind of layer is, in words and as data."""
     sizes = "×".join(map(str, kind.spec.kernel))
     words = f"{sizes}, {kind.spec.in_channels} → {kind.spec.out_channels} of {'×'.join(map(str, kind.input_size[1:]))}"
     return {"convolution": words, "spec": kind.spec.to_dict(), "input_size": list(kind.input_size)}
@@ -143,7 +175,7 @@ def _describe(kind: Kind) -> dict[str, object]:
 
 def _key(kind: Kind, setting: Setting) -> str:
     parts = {
-        "kind": _describe(kind),
+        "kind": describe(kind),
         "target": type(setting.target).__name__,
         "precision": setting.target.precision,
         "batch": setting.batch,

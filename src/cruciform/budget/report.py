@@ -4,7 +4,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cruciform.budget.api import BYTES, MACS, PARAMS, SECONDS, BudgetPlan
+from cruciform.budget.api import BudgetPlan
+from cruciform.budget.survey import BYTES, MACS, PARAMS, SECONDS
 from cruciform.files import write_json
 from cruciform.measure.record import circumstances, hardware, versions
 from cruciform.plot.budget import draw_front, draw_layers
@@ -54,6 +55,7 @@ def plan_to_markdown(plan: BudgetPlan, about: dict[str, Any], measured: float | 
         f"{layer.seconds / layer.dense_seconds:.2f} | {layer.reason} |"
         for layer in plan.layers
     ]
+    lines += ["", *(f"- {problem}" for problem in plan.problems)]
     lines += ["", "![Pareto front](front.png)", "", "![layers](layers.png)", "", circumstances()]
     return "\n".join(lines) + "\n"
 

@@ -1,7 +1,7 @@
 """``cruciform budget``: which basis for which layer, so that the network takes no more than it may."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,9 @@ from cruciform.cli.common import (
     print_table,
 )
 from cruciform.errors import OptionError
+
+if TYPE_CHECKING:
+    from cruciform.budget.api import Limit
 
 
 def budget(
@@ -48,9 +51,10 @@ def budget(
 
     Ends with 9 where the budget can't be met.
     """
-    from cruciform.budget.api import BYTES, CANDIDATES, MACS, PARAMS, SECONDS, Wishes, plan_budget
+    from cruciform.budget.api import plan_budget
     from cruciform.budget.network import time_network
     from cruciform.budget.report import in_units, plan_to_dict, write_plan
+    from cruciform.budget.survey import BYTES, CANDIDATES, MACS, PARAMS, SECONDS, Valuation
     from cruciform.conversion.api import convert
     from cruciform.data.whitening import cache_folder
     from cruciform.deploy.build import Setting
@@ -59,17 +63,13 @@ def budget(
 
     given = {SECONDS: time, MACS: macs, PARAMS: params, BYTES: size_bytes}
     limits = {name: read_limit(text) for name, text in given.items() if text}
-    wishes = Wishes(
-        {name: limit for name, (limit, _) in limits.items()},
-        frozenset(name for name, (_, relative) in limits.items() if relative),
-        tuple(candidate or CANDIDATES),
-        dict(map(_read_importance, importance or [])),
-        tuple(protect or ()),
+    valuation = Valuation(
+        tuple(candidate or CANDIDATES), dict(map(_read_importance, importance or [])), tuple(protect or ())
     )
     model, usual = find_model(network, size)
     setting = Setting(TARGETS.get(target), usual, batch=batch, threads=threads, rounds=rounds)
     with measuring() as tell:
-        plan = plan_budget(model, setting, wishes, cache_folder() / "costs", tell=tell)
+        plan = plan_budget(model, setting, limits, cache_folder() / "costs", valuation=valuation, tell=tell)
         conversion = convert(model, plan.mapping, input_size=usual) if plan.mapping else convert(model, "full")
         tell("the network that was chosen")
         measured = time_network({"chosen": (conversion.model, plan.forms)}, setting)["chosen"].best
@@ -95,18 +95,22 @@ def budget(
             f"{name}: {in_units(name, plan.dense[name])} dense, {in_units(name, limit)} allowed, "
             f"{in_units(name, plan.predicted[name])} predicted"
         )
+    for problem in plan.problems:
+        console().print(problem)
     console().print(f"measured: {in_units(SECONDS, measured)}; value {plan.value:.3f} of 1 (a proxy)")
 
 
 UNITS_READ = {"%": 0.01, "ms": 1e-3, "s": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "KB": 1e3, "MB": 1e6, "GB": 1e9, "": 1.0}
 
 
-def read_limit(text: str) -> tuple[float, bool]:
-    """Reads ``60%``, ``12ms``, ``50M`` or ``8MB``: a number, and whether it is a share."""
+def read_limit(text: str) -> "Limit":
+    """Reads ``60%``, ``12ms``, ``50M`` or ``8MB``."""
+    from cruciform.budget.api import Limit
+
     unit = text.lstrip("0123456789.")
     number = text[: len(text) - len(unit)]
     try:
-        return float(number) * UNITS_READ[unit.strip()], unit.strip() == "%"
+        return Limit(float(number) * UNITS_READ[unit.strip()], unit.strip() == "%")
     except (ValueError, KeyError):
         raise OptionError(f"{text!r} is no budget; write 60%, 12ms, 50M or 8MB") from None
 

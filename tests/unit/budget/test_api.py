@@ -9,9 +9,10 @@ from torch import nn
 from typer.testing import CliRunner
 
 from cruciform import convert, create_model, load
-from cruciform.budget import api
-from cruciform.budget.api import MACS, SECONDS, Wishes, plan_budget
-from cruciform.budget.costs import Cost, Kind
+from cruciform.budget import survey
+from cruciform.budget.api import Limit, plan_budget
+from cruciform.budget.costs import Cost, CostTable, Kind
+from cruciform.budget.survey import MACS, SECONDS, Valuation
 from cruciform.cli.budget import read_limit
 from cruciform.cli.main import app
 from cruciform.deploy.build import Setting
@@ -40,7 +41,7 @@ def setting() -> Setting:
 def known_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Times that need no engine: as many nanoseconds as MACs, but that low rank never pays in the first layer."""
 
-    def measure(kind: Kind, schemes: object, setting: object, folder: object, *, tell: object) -> dict[str, Cost]:
+    def measure(kind: Kind, schemes: object, setting: object, folder: object, *, tell: object) -> CostTable:
         from cruciform.schemes import make_plan
 
         costs = {}
@@ -48,16 +49,15 @@ def known_times(monkeypatch: pytest.MonkeyPatch) -> None:
             macs = make_plan(kind.spec, scheme).macs_from_input(kind.input_size[1:])
             slow = 9 if kind.spec.in_channels == 3 and scheme != "full" else 1
             costs[scheme] = Cost(1e-9 * macs * slow, "" if scheme == "full" else "tail")
-        return costs
+        return CostTable(costs, {"sf": "it is too slow to be tried"})
 
-    monkeypatch.setattr(api, "measure_kind", measure)
+    monkeypatch.setattr(survey, "measure_kind", measure)
     macs = profile(network(), SIZE).macs
-    monkeypatch.setattr(api, "time_network", lambda networks, setting: {"dense": Timing((1e-9 * macs,))})
+    monkeypatch.setattr(survey, "time_network", lambda networks, setting: {"dense": Timing((1e-9 * macs,))})
 
 
 def test_a_budget_of_time_is_kept_and_every_layer_has_a_reason(setting: Setting, tmp_path: Path) -> None:
-    wishes = Wishes({SECONDS: 0.6}, frozenset({SECONDS}))
-    plan = plan_budget(network(), setting, wishes, tmp_path)
+    plan = plan_budget(network(), setting, {SECONDS: Limit(0.6, relative=True)}, tmp_path)
     assert plan.predicted[SECONDS] <= plan.budgets[SECONDS] == 0.6 * plan.dense[SECONDS]
     assert [layer.name for layer in plan.layers] == ["0", "2", "4"]
     assert plan.layers[0].scheme == "full"
@@ -68,21 +68,25 @@ def test_a_budget_of_time_is_kept_and_every_layer_has_a_reason(setting: Setting,
     values = [value for _, value in plan.front]
     assert values == sorted(values)
     assert values[-1] == 1
+    assert plan.problems[0] == "3×3, 3 → 16 of 32×32 can't be sf here: it is too slow to be tried"
 
 
 def test_several_budgets_hold_together(setting: Setting, tmp_path: Path) -> None:
-    wishes = Wishes({SECONDS: 0.9, MACS: 0.5}, frozenset({SECONDS, MACS}))
-    plan = plan_budget(network(), setting, wishes, tmp_path)
+    limits = {SECONDS: Limit(0.9, relative=True), MACS: Limit(0.5, relative=True)}
+    plan = plan_budget(network(), setting, limits, tmp_path)
     assert all(plan.predicted[name] <= limit for name, limit in plan.budgets.items())
 
 
 def test_protected_and_important_layers_are_spared(setting: Setting, tmp_path: Path) -> None:
-    relative = frozenset({SECONDS})
-    spared = plan_budget(network(), setting, Wishes({SECONDS: 0.85}, relative, protect=["4"]), tmp_path)
+    limits = {SECONDS: Limit(0.85, relative=True)}
+    spared = plan_budget(network(), setting, limits, tmp_path, valuation=Valuation(protect=["4"]))
     assert "4" not in [layer.name for layer in spared.layers]
     for important, other in (("2", "4"), ("4", "2")):
-        wishes = Wishes({SECONDS: 0.8}, relative, importances={important: 100.0})
-        values = {layer.name: layer.value for layer in plan_budget(network(), setting, wishes, tmp_path).layers}
+        plan = plan_budget(
+            network(), setting, {SECONDS: Limit(0.8, relative=True)}, tmp_path,
+            valuation=Valuation(importances={important: 100.0}),
+        )  # fmt: skip
+        values = {layer.name: layer.value for layer in plan.layers}
         assert values[important] >= values[other]
 
 
@@ -91,26 +95,27 @@ def test_a_trained_network_says_itself_what_a_plan_is_worth(setting: Setting, tm
     with torch.no_grad():  # all but a cross is zero: low rank loses nothing in the last layer
         model[4].weight[:16, :, :, [0, 2]] = 0
         model[4].weight[16:, :, [0, 2]] = 0
-    plan = plan_budget(model, setting, Wishes({SECONDS: 0.75}, frozenset({SECONDS}), trained=True), tmp_path)
+    limits = {SECONDS: Limit(0.75, relative=True)}
+    plan = plan_budget(model, setting, limits, tmp_path, valuation=Valuation(trained=True))
     last = next(layer for layer in plan.layers if layer.name == "4")
     assert (last.scheme, last.value) == ("lr", pytest.approx(1))
 
 
 def test_what_can_not_be_is_refused_with_the_reason(setting: Setting, tmp_path: Path) -> None:
     with pytest.raises(BudgetError, match="can't be met: the cheapest choice for every layer comes to"):
-        plan_budget(network(), setting, Wishes({SECONDS: 0.1}, frozenset({SECONDS})), tmp_path)
+        plan_budget(network(), setting, {SECONDS: Limit(0.1, relative=True)}, tmp_path)
     with pytest.raises(BudgetError, match="no layer that could be something else"):
-        plan_budget(nn.Sequential(nn.Conv2d(3, 4, 1)), setting, Wishes({SECONDS: 1.0}), tmp_path)
+        plan_budget(nn.Sequential(nn.Conv2d(3, 4, 1)), setting, {SECONDS: Limit(1.0)}, tmp_path)
     with pytest.raises(OptionError, match="watts can't be budgeted; known: seconds, MACs"):
-        plan_budget(network(), setting, Wishes({"watts": 1.0}), tmp_path)
+        plan_budget(network(), setting, {"watts": Limit(1.0)}, tmp_path)
     with pytest.raises(OptionError, match="a budget is missing"):
-        plan_budget(network(), setting, Wishes({}), tmp_path)
+        plan_budget(network(), setting, {}, tmp_path)
 
 
 def test_the_command_writes_a_model_directory_with_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cruciform.budget.network.time_network", lambda networks, setting: {"chosen": Timing((0.05,))})
     macs = profile(create_model("cifar_fast"), SIZE).macs
-    monkeypatch.setattr(api, "time_network", lambda networks, setting: {"dense": Timing((1e-9 * macs,))})
+    monkeypatch.setattr(survey, "time_network", lambda networks, setting: {"dense": Timing((1e-9 * macs,))})
     out = tmp_path / "fast-60"
     ended = CliRunner().invoke(
         app, ["budget", "cifar_fast", "--budget", "60%", "--macs", "80M", "-o", str(out)], catch_exceptions=False
@@ -127,7 +132,7 @@ def test_the_command_writes_a_model_directory_with_a_report(tmp_path: Path, monk
 
 def test_budgets_are_read_with_their_units() -> None:
     assert [read_limit(text) for text in ("60%", "12ms", "50M", "8MB", "1.5")] == [
-        (0.6, True), (0.012, False), (5e7, False), (8e6, False), (1.5, False),
+        Limit(0.6, relative=True), Limit(0.012), Limit(5e7), Limit(8e6), Limit(1.5),
     ]  # fmt: skip
     with pytest.raises(OptionError, match="'fast' is no budget"):
         read_limit("fast")

@@ -8,8 +8,10 @@ import torch
 
 from cruciform.budget import costs
 from cruciform.budget.costs import Kind, measure_kind, surrounded
-from cruciform.deploy.build import Setting
+from cruciform.deploy.build import Build, Setting
+from cruciform.deploy.clock import Timing
 from cruciform.deploy.targets import TARGETS
+from cruciform.errors import DeployError
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
 
@@ -24,15 +26,15 @@ def setting() -> Setting:
 @pytest.mark.slow
 def test_costs_are_measured_once_and_kept(setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = measure_kind(KIND, ["lr", "lr-join"], setting, tmp_path)
-    assert list(first) == ["full", "lr", "lr-join"]
-    assert all(0 < cost.seconds < 1 for cost in first.values())
-    assert first["lr"].form in ("tail", "split")
+    assert list(first.costs) == ["full", "lr", "lr-join"]
+    assert all(0 < cost.seconds < 1 for cost in first.costs.values())
+    assert first.costs["lr"].form in ("tail", "split")
 
     def measured_again(*words: object) -> None:
         raise AssertionError("measured again")
 
     monkeypatch.setattr(costs, "_measure", measured_again)
-    assert measure_kind(KIND, ["lr-join", "lr"], setting, tmp_path)["lr"] == first["lr"]
+    assert measure_kind(KIND, ["lr-join", "lr"], setting, tmp_path).costs["lr"] == first.costs["lr"]
     with pytest.raises(AssertionError, match="measured again"):
         measure_kind(KIND, ["lr"], replace(setting, batch=4), tmp_path)
 
@@ -41,8 +43,31 @@ def test_costs_are_measured_once_and_kept(setting: Setting, tmp_path: Path, monk
 def test_more_candidates_are_measured_beside_the_dense_layer(setting: Setting, tmp_path: Path) -> None:
     first = measure_kind(KIND, ["lr"], setting, tmp_path)
     more = measure_kind(KIND, ["lr", "sf"], setting, tmp_path)
-    assert more["lr"] == first["lr"]
-    assert set(more) == {"full", "lr", "sf"}
+    assert more.costs["lr"] == first.costs["lr"]
+    assert set(more.costs) == {"full", "lr", "sf"}
+
+
+def test_what_an_engine_can_not_run_is_left_out_with_the_reason(
+    setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = {"tail", "split"}
+
+    def build(network: object, build: Build, *words: object) -> str:
+        form = next(iter(build.forms.values()), "")
+        if form in failing:
+            raise DeployError(f"no {form} here")
+        return form
+
+    monkeypatch.setattr(costs, "build_engine", build)
+    monkeypatch.setattr(
+        costs, "time_engines", lambda engines, *words, **more: {name: Timing((1.0,)) for name in engines}
+    )
+    found = measure_kind(KIND, ["lr"], setting, tmp_path)
+    assert (set(found.costs), found.problems) == ({"full"}, {"lr": "no split here"})
+    assert measure_kind(KIND, ["lr"], setting, tmp_path) == found, "that is remembered too"
+    failing.add("")
+    with pytest.raises(DeployError, match="3×3, 16 → 16 of 20×20 does not run in this engine"):
+        measure_kind(KIND, ["lr"], setting, tmp_path / "again")
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])

@@ -1,0 +1,158 @@
+"""What every layer of a network can be, what that costs there, and what it is worth: measured before any training."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from cruciform.budget.costs import DENSE, Cost, CostTable, Kind, describe, measure_kind
+from cruciform.budget.network import time_network
+from cruciform.budget.solver import Layer, Option
+from cruciform.budget.value import expected_energy, kept_energy
+from cruciform.conversion.api import plan_conversion
+from cruciform.conversion.report import LayerChange
+from cruciform.deploy.bench import prefixed
+from cruciform.deploy.build import Setting
+from cruciform.deploy.choose import Tell
+from cruciform.errors import BudgetError
+from cruciform.measure.macs import LayerCount
+from cruciform.nn.inspect import spec_of
+from cruciform.schemes import make_plan
+from cruciform.spec import ConvSpec
+
+SECONDS, MACS, PARAMS, BYTES = "seconds", "MACs", "parameters", "bytes"
+CANDIDATES = (
+    DENSE, "lr", "sf", "lr-join", "lr-join-wfull", "cross:full=0.125", "cross:full=0.25", "cross:full=0.5",
+    "cross:width=0.5,join", "cross:width=0.75,join", "cross:width=0.5,full=0.25,join", "cross:full=0.5,join",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Valuation:
+    """What may be chosen, and what it is worth.
+
+    Attributes:
+        candidates: Schemes to choose from; the dense layer is always among them.
+        importances: From name patterns to how much a layer's value counts; 1 where none matches.
+        protect: Name patterns of layers to keep.
+        trained: Whether the network's own weights say what a plan is worth.
+    """
+
+    candidates: Sequence[str] = CANDIDATES
+    importances: Mapping[str, float] = field(default_factory=dict)
+    protect: Sequence[str] = ()
+    trained: bool = False
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a network can be.
+
+    Attributes:
+        layers: Those that could be something else, with their options; costs are differences to the dense layer.
+        convolutions: What each of them is, in short.
+        tables: What each of them costs, in its surroundings.
+        dense: What the dense network costs.
+    """
+
+    layers: tuple[Layer, ...]
+    convolutions: Mapping[str, str]
+    tables: Mapping[str, CostTable]
+    dense: Mapping[str, float]
+
+    @property
+    def problems(self) -> list[str]:
+        """Says which candidates were left out for which kinds of layers, and why."""
+        sentences = [
+            f"{self.convolutions[name]} can't be {scheme} here: {reason}"
+            for name, table in self.tables.items()
+            for scheme, reason in table.problems.items()
+        ]
+        return list(dict.fromkeys(sentences))
+
+
+def survey_network(
+    model: nn.Module, setting: Setting, valuation: Valuation, folder: Path, *, tell: Tell = lambda what: None
+) -> Survey:
+    """Measures what every layer of a network can be.
+
+    Args:
+        model: The dense network.
+        setting: Where it will run.
+        valuation: What may be chosen.
+        folder: Where measured times are kept.
+        tell: Told what is being measured.
+
+    Raises:
+        BudgetError: There is nothing to choose.
+    """
+    report = plan_conversion(model, "lr", protect=valuation.protect, input_size=setting.input_size)
+    counts = {row.name: row for row in report.counted.layers} if report.counted else {}
+    rows = [row for row in report.layers if row.plan is not None]
+    if not rows or report.counted is None:
+        raise BudgetError("this network has no layer that could be something else")
+    dense = {
+        SECONDS: time_network({"dense": (model, {})}, setting)["dense"].best,
+        MACS: float(report.counted.macs),
+        PARAMS: float(report.params_before),
+        BYTES: 4.0 * report.params_before,
+    }
+    measured: dict[Kind, CostTable] = {}
+    layers, convolutions, tables = [], {}, {}
+    for number, row in enumerate(rows, start=1):
+        name = row.names[0]
+        spec, count = spec_of(model.get_submodule(name)), counts[name]  # type: ignore[arg-type]
+        kind = _kind(spec, count)
+        if kind not in measured:
+            of_this = prefixed(tell, f"layer {number} of {len(rows)}")
+            measured[kind] = measure_kind(kind, valuation.candidates, setting, folder, tell=of_this)
+        weight = model.get_parameter(f"{name}.weight").detach() if valuation.trained else None
+        options = _options(spec, count, measured[kind].costs, weight)
+        layers.append(Layer(name, options, _importance(row, valuation.importances)))
+        convolutions[name], tables[name] = str(describe(kind)["convolution"]), measured[kind]
+    return Survey(tuple(layers), convolutions, tables, dense)
+
+
+def _options(
+    spec: ConvSpec, count: LayerCount, costs: Mapping[str, Cost], weight: torch.Tensor | None
+) -> tuple[Option, ...]:
+    """Returns what a layer can be; costs are differences to the dense layer, which costs nothing more."""
+    full = make_plan(spec, DENSE)
+    calls = len(count.inputs)
+
+    def macs(plan_macs: Callable[[Sequence[int]], int]) -> int:
+        return sum(batch * plan_macs(size) for batch, *size in count.inputs)
+
+    options = []
+    for scheme, cost in costs.items():
+        plan = make_plan(spec, scheme)
+        value = expected_energy(spec, scheme) if weight is None else kept_energy(plan, weight)
+        params = plan.params - full.params
+        options.append(
+            Option(
+                scheme,
+                value,
+                {
+                    SECONDS: calls * (cost.seconds - costs[DENSE].seconds),
+                    MACS: macs(plan.macs_from_input) - macs(full.macs_from_input),
+                    PARAMS: params,
+                    BYTES: 4 * params,
+                },
+            )
+        )
+    return tuple(options)
+
+
+def _kind(spec: ConvSpec, count: LayerCount) -> Kind:
+    _, *size = count.inputs[0]
+    return Kind(spec, (spec.in_channels, *size))
+
+
+def _importance(row: LayerChange, importances: Mapping[str, float]) -> float:
+    for pattern, weight in importances.items():
+        if any(fnmatchcase(name, pattern) for name in row.names):
+            return weight
+    return 1.0
