@@ -13,6 +13,7 @@ from cruciform.cli.common import (
     measuring,
     print_json,
     print_table,
+    read_amount,
 )
 from cruciform.errors import OptionError
 
@@ -100,19 +101,15 @@ def budget(
     console().print(f"measured: {in_units(SECONDS, measured)}; value {plan.value:.3f} of 1 (a proxy)")
 
 
-UNITS_READ = {"%": 0.01, "ms": 1e-3, "s": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "KB": 1e3, "MB": 1e6, "GB": 1e9, "": 1.0}
+UNITS = {"%": 0.01, "ms": 1e-3, "s": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "KB": 1e3, "MB": 1e6, "GB": 1e9, "": 1.0}
 
 
 def read_limit(text: str) -> "Limit":
     """Reads ``60%``, ``12ms``, ``50M`` or ``8MB``."""
     from cruciform.budget.api import Limit
 
-    unit = text.lstrip("0123456789.")
-    number = text[: len(text) - len(unit)]
-    try:
-        return Limit(float(number) * UNITS_READ[unit.strip()], unit.strip() == "%")
-    except (ValueError, KeyError):
-        raise OptionError(f"{text!r} is no budget; write 60%, 12ms, 50M or 8MB") from None
+    amount, unit = read_amount(text, UNITS, "budget; write 60%, 12ms, 50M or 8MB")
+    return Limit(amount, relative=unit == "%")
 
 
 def _read_importance(text: str) -> tuple[str, float]:

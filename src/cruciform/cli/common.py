@@ -2,8 +2,9 @@
 
 import importlib
 import json
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -159,6 +160,22 @@ def interruptible(advice: str) -> "Iterator[None]":
     except Interrupted as stop:
         typer.echo(f"{stop}. {advice}", err=True)
         raise typer.Exit(128 + stop.signal) from stop
+
+
+def read_amount(text: str, units: Mapping[str, float], what: str) -> tuple[float, str]:
+    """Reads a number with a unit, as ``256MB`` or ``60%``, in whatever case; returns the amount, and the unit.
+
+    Args:
+        text: What was typed.
+        units: What each unit stands for; the empty one is none at all.
+        what: What it is to be, with examples, for whoever typed something else.
+    """
+    spelt = {unit.upper(): unit for unit in units}
+    found = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(\D*)", text.strip())
+    if found is None or found[2].upper() not in spelt:
+        raise OptionError(f"{text!r} is no {what}")
+    unit = spelt[found[2].upper()]
+    return float(found[1]) * units[unit], unit
 
 
 def read_size(text: str) -> tuple[int, ...]:

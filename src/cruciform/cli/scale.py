@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, SizeOption, console, find_model, print_json, print_table
-from cruciform.errors import OptionError
+from cruciform.cli.common import JsonOption, SizeOption, console, find_model, print_json, print_table, read_amount
 
 if TYPE_CHECKING:
     from cruciform.scale.model import Cost, Estimate
 
-LINKS = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
+LINKS = {"Mb": 10**6, "Gb": 10**9, "Tb": 10**12}
 
 
 def scale(
@@ -94,8 +93,4 @@ def _lines(cost: "Cost", found: "Estimate") -> list[tuple[str, str]]:
 
 def read_link(text: str) -> float:
     """Reads ``100Gb``, bits a second."""
-    number = text.upper().rstrip("BMGT")
-    try:
-        return float(number) * LINKS[text.upper()[len(number) :]]
-    except (ValueError, KeyError):
-        raise OptionError(f"{text!r} is no link; write bits a second, as 25Gb or 400Gb") from None
+    return read_amount(text, LINKS, "link; write bits a second, as 25Gb or 400Gb")[0]

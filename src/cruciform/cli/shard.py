@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, console, print_json, print_table, progress_bar
-from cruciform.errors import OptionError
+from cruciform.cli.common import JsonOption, console, print_json, print_table, progress_bar, read_amount
 
-UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 app = typer.Typer(no_args_is_help=True, help="Write images as shards, and find out whether shards are whole.")
 
@@ -78,9 +77,4 @@ def verify(
 
 def read_bytes(text: str) -> int:
     """Reads ``256MB``."""
-    number = text.upper().rstrip("BKMG")
-    unit = text.upper()[len(number) :] or "B"
-    try:
-        return int(float(number) * UNITS[unit])
-    except (ValueError, KeyError):
-        raise OptionError(f"{text!r} is no size; write a number and B, KB, MB or GB, as 256MB") from None
+    return int(read_amount(text, UNITS, "size; write a number and B, KB, MB or GB, as 256MB")[0])
