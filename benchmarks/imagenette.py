@@ -39,7 +39,7 @@ CHANGES = [
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("networks", nargs="*", default=["vgg11_gmp", "vgg11_gmp_lr"])
-    parser.add_argument("--epochs", type=int, default=16)
+    parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--runs", type=Path, default=Path("runs/imagenette"))
     given = parser.parse_args()
     for split in ("train", "val"):

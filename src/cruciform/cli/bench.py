@@ -1,5 +1,6 @@
 """``cruciform bench``: how much of the saving becomes time."""
 
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
@@ -7,14 +8,9 @@ import typer
 
 from cruciform.cli.common import JsonOption, console, measuring, print_json, print_table
 
-SUITES = {
-    "vgg": ("vgg11_gmp", ("vgg11_gmp_lr", "vgg11_gmp_lr_join", "vgg11_gmp_lr_join_wfull"), (3, 224, 224)),
-    "nin": ("nin", ("nin_c3", "nin_c3_lr"), (3, 32, 32)),
-}
-
 
 def bench(
-    suite: Annotated[str, typer.Option(help="vgg or nin.")] = "vgg",
+    suite: Annotated[str, typer.Option(help="vgg, nin or volumes.")] = "vgg",
     target: Annotated[list[str] | None, typer.Option(help="An engine, as deploy has them; may be repeated.")] = None,
     batch: Annotated[list[int] | None, typer.Option(min=1, help="Images at a time; may be repeated.")] = None,
     threads: Annotated[int, typer.Option(min=1, help="One: processor time; more: time on the wall.")] = 1,
@@ -28,28 +24,21 @@ def bench(
 
     Example: cruciform bench --suite vgg --target onnxruntime --batch 1 --batch 16
     """
-    from cruciform.deploy.bench import Suite, prefixed, run_bench
+    from cruciform.deploy.bench import prefixed, run_bench
     from cruciform.deploy.bench_result import describe, read_parts, record_bench
     from cruciform.deploy.build import Setting
+    from cruciform.deploy.suites import SUITES
     from cruciform.deploy.targets import TARGETS
     from cruciform.errors import OptionError
-    from cruciform.models.zoo import create_model
     from cruciform.registry import did_you_mean
 
     if suite not in SUITES:
         raise OptionError(f"unknown suite {suite!r}.{did_you_mean(suite, SUITES)} Known: {', '.join(SUITES)}")
-    baseline, networks, size = SUITES[suite]
-    made = Suite(baseline, networks, size, create_model)
-    settings = {
-        (name, images): Setting(TARGETS.get(name), size, images, threads, rounds, patience)
-        for name in target or ["onnxruntime"]
-        for images in batch or [1]
-    }
     found = []
     with measuring() as tell:
-        for (name, images), setting in settings.items():
-            of_this = prefixed(tell, f"{name}, batch {images}")
-            found.append(run_bench(made, name, setting, tell=of_this))
+        for made, name, images in product(SUITES[suite], target or ["onnxruntime"], batch or [1]):
+            setting = Setting(TARGETS.get(name), made.input_size, images, threads, rounds, patience)
+            found.append(run_bench(made, name, setting, tell=prefixed(tell, f"{name}, batch {images}")))
             if result:
                 command = f"cruciform bench --suite {suite} --target {name} --batch {images} --threads {threads}"
                 packages = [package for _, engine in TARGETS.items() for package in engine.packages]
@@ -62,7 +51,7 @@ def bench(
         # With a file of results, all that is in it: its parts may come from several runs.
         parts = read_parts(result) if result else [describe(bench) for bench in found]
         points = {
-            f"{part['target']}, batch {part['batch']}": [
+            ", ".join(filter(None, (part.get("comparison"), part["target"], f"batch {part['batch']}"))): [
                 (network, row["macs"] / 1e9, row["milliseconds"] / part["batch"])
                 for network, row in part["networks"].items()
             ]

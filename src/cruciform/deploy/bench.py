@@ -7,7 +7,7 @@ precision has, measured in the same run, in turns with everything else: a slow b
 """
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -46,10 +46,32 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Suite:
+    """Networks to compare.
+
+    Attributes:
+        baseline: The name of the dense one.
+        networks: The names of the others, and what they are called in a summary.
+        input_size: Of one image.
+        build: Makes a network of a name.
+        label: What sets this comparison apart from others of the same file.
+        keyed_by_batch: Whether the names in a summary say the batch where it is 1.
+    """
+
+    baseline: str
+    networks: Mapping[str, str]
+    input_size: tuple[int, ...]
+    build: Callable[[str], nn.Module]
+    label: str = ""
+    keyed_by_batch: bool = True
+
+
+@dataclass(frozen=True)
 class Bench:
     """What was measured side by side.
 
     Attributes:
+        suite: What was compared.
         target: The engine.
         batch: Images at a time.
         threads: Of the engine.
@@ -59,6 +81,7 @@ class Bench:
         rows: The networks.
     """
 
+    suite: Suite
     target: str
     batch: int
     threads: int
@@ -71,23 +94,6 @@ class Bench:
     def gmacs_per_second(self) -> float:
         """The baseline's own speed: a machine or an engine that is slow today shows here."""
         return self.baseline.macs * self.batch / self.baseline.timing.best / 1e9
-
-
-@dataclass(frozen=True)
-class Suite:
-    """Networks to compare.
-
-    Attributes:
-        baseline: The name of the dense one.
-        networks: The names of the others.
-        input_size: Of one image.
-        build: Makes a network of a name.
-    """
-
-    baseline: str
-    networks: Sequence[str]
-    input_size: tuple[int, ...]
-    build: Callable[[str], nn.Module]
 
 
 def run_bench(suite: Suite, target: str, setting: Setting, *, tell: Tell = lambda what: None) -> Bench:
@@ -122,7 +128,7 @@ def run_bench(suite: Suite, target: str, setting: Setting, *, tell: Tell = lambd
         Row(name, macs[name], times[name], _realised(baseline, macs[name], times[name]), choices[name].build)
         for name in suite.networks
     )
-    return Bench(target, setting.batch, setting.threads, baseline, fastest, seen, rows)
+    return Bench(suite, target, setting.batch, setting.threads, baseline, fastest, seen, rows)
 
 
 def _baselines(

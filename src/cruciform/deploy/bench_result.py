@@ -20,6 +20,7 @@ SHORT = {"onnxruntime": "ort", "openvino": "ov", "executorch": "et", "aotinducto
 def describe(bench: Bench) -> dict[str, Any]:
     """Returns a bench as plain data."""
     return {
+        "comparison": bench.suite.label,
         "target": bench.target,
         "batch": bench.batch,
         "threads": bench.threads,
@@ -37,15 +38,16 @@ def summarise(bench: Bench) -> dict[str, float]:
     family = bench.target.partition("-")[0]
     precision = TARGETS.get(bench.target).precision
     threads = f"_t{bench.threads}" if bench.threads > 1 else ""
-    start = f"{SHORT.get(family, family)}_{precision}_b{bench.batch}{threads}"
-    first = f"{bench.baseline.network}_"
-    return {f"{start}_{row.network.removeprefix(first)}": round(row.realised, 3) for row in bench.rows}
+    batch = f"_b{bench.batch}" if bench.suite.keyed_by_batch or bench.batch > 1 else ""
+    start = f"{SHORT.get(family, family)}_{precision}{batch}{threads}"
+    return {f"{start}_{bench.suite.networks[row.network]}": round(row.realised, 3) for row in bench.rows}
 
 
 def record_bench(bench: Bench, path: Path, *, command: str, packages: Sequence[str]) -> None:
     """Writes a bench into a file of results; parts that were there already stay, unless it is the same one."""
     known = json.loads(path.read_text("utf-8")) if path.is_file() else {"summary": {}, "details": {}}
     name = f"{bench.target}, batch {bench.batch}, {bench.threads} thread{'s' if bench.threads > 1 else ''}"
+    name = f"{bench.suite.label}, {name}" if bench.suite.label else name
     record_result(
         path,
         summary={**known["summary"], **summarise(bench)},
