@@ -152,6 +152,8 @@ def _epoch_line(epoch: int, figures: dict[str, Any]) -> str:
         line += f", {figures['top1']:.2%} right on {figures['samples']:,} samples (loss {figures['loss']:.3f})"
     if "top1_mirrored" in figures:
         line += f", {figures['top1_mirrored']:.2%} with mirror images"
+    if "auc" in figures:
+        line += f", AUC {figures['auc']:.3f}"
     return line
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cruciform.data.loader import Loader
 from cruciform.errors import DataError, ShapeError
+from cruciform.train.auc import area_under_curve
 from cruciform.train.learner import Learner
 
 TOP = 5
@@ -26,6 +27,7 @@ class Evaluation:
         top5: Share whose class was among its first five.
         top1_mirrored: Share whose class was the first guess of the mean over each image and its mirror image; None
             where the recipe does not ask for it.
+        auc: The area under the ROC curve; None where the recipe does not ask for it, or a class has no sample.
         bad: What is wrong with samples of this rank that can't be read and were not judged.
         confusion: How often class i (row) was taken for class j (column).
     """
@@ -36,6 +38,7 @@ class Evaluation:
     top5: float
     confusion: tuple[tuple[int, ...], ...]
     top1_mirrored: float | None = None
+    auc: float | None = None
     bad: tuple[str, ...] = ()
 
     def per_class(self) -> list[float]:
@@ -45,7 +48,8 @@ class Evaluation:
     def summary(self) -> dict[str, Any]:
         """Returns the figures for a log."""
         figures = {"samples": self.samples, "loss": self.loss, "top1": self.top1, "top5": self.top5}
-        return figures if self.top1_mirrored is None else {**figures, "top1_mirrored": self.top1_mirrored}
+        asked = {"top1_mirrored": self.top1_mirrored, "auc": self.auc}
+        return figures | {name: value for name, value in asked.items() if value is not None}
 
 
 class EvaluationStopped(Exception):  # noqa: N818  (not an error)
@@ -70,7 +74,9 @@ def evaluate(
     classes = len(loader.source.classes)
     confusion = torch.zeros(classes, classes, dtype=torch.int64)
     sums = torch.zeros(3, dtype=torch.float64)  # loss, top 5, top 1 of image and mirror image together
-    mirror = learner.recipe.evaluation.mirror
+    asked = learner.recipe.evaluation
+    # Every rank fills in what it has seen; summed, that is all of them.
+    scores = torch.zeros(len(loader.source) if asked.auc else 0, classes + 1, dtype=torch.float64)
     steps = loader.order.steps_per_epoch
     stopped = False
     bad: list[str] = []
@@ -80,7 +86,10 @@ def evaluate(
             labels = batch.labels[: batch.counted]
             bad += map(str, batch.bad)
             _count_(confusion, sums, logits, labels)
-            if mirror:
+            if asked.auc:
+                numbers = torch.tensor(batch.numbers[: batch.counted], dtype=torch.int64)
+                scores[numbers] = torch.cat([logits.double().softmax(1), labels[:, None] + 1.0], 1)
+            if asked.mirror:
                 both = logits + learner.logits(batch, mirror=True)[: batch.counted].cpu()
                 sums[2] += (both.argmax(1) == labels).sum()
             advance(number, steps)
@@ -104,9 +113,15 @@ def evaluate(
         top1=int(confusion.diagonal().sum()) / samples,
         top5=top5 / samples,
         confusion=tuple(tuple(row) for row in confusion.tolist()),
-        top1_mirrored=mirrored / samples if mirror else None,
+        top1_mirrored=mirrored / samples if asked.mirror else None,
+        auc=_auc(runtime.sum(scores)) if asked.auc else None,
         bad=tuple(bad),
     )
+
+
+def _auc(scores: Tensor) -> float | None:
+    judged = scores[scores[:, -1] > 0]  # what can't be read has no label here
+    return area_under_curve(judged[:, :-1], judged[:, -1].long() - 1)
 
 
 def _count_(confusion: Tensor, sums: Tensor, logits: Tensor, labels: Tensor) -> None:

@@ -19,8 +19,9 @@ from cruciform.train.observer import Observer
 from cruciform.train.recipe import Recipe
 from cruciform.train.run import Run, differences
 from cruciform.train.runtime import Alone, pick_device
+from cruciform.train.table import read_table
 
-JUDGED = ("train_loss", "loss", "top1", "top1_mirrored")
+JUDGED = ("train_loss", "loss", "top1", "top1_mirrored", "auc")
 
 
 @dataclass(frozen=True)
@@ -196,11 +197,15 @@ def summarise(finishes: Sequence[Finish]) -> dict[str, float]:
         figures |= {"accuracy": round(mean(mirrored), 3), "accuracy_deviation": round(spread(mirrored), 3)}
     else:
         figures |= {"accuracy": figures["plain_accuracy"], "accuracy_deviation": figures["plain_accuracy_deviation"]}
+    areas = [finish.curve[-1]["auc"] for finish in finishes if "auc" in finish.curve[-1]]
+    if len(areas) == len(finishes):
+        figures |= {"auc": round(mean(areas), 4), "auc_deviation": round(spread(areas), 4)}
     return figures
 
 
 def _check_same(old: Finish, recipe: Recipe) -> None:
-    if differences(old.recipe, recipe.to_dict()):
+    before = read_table(Recipe, dict(old.recipe), f"the recipe of {old.name}")  # what it did not know has its default
+    if differences(before.to_dict(), recipe.to_dict()):
         raise RunError(
             f"{old.name} with seed {old.seed} is recorded with another recipe; record this race into another file, or "
             "delete that one to begin anew"

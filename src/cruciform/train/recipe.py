@@ -97,11 +97,13 @@ class EvaluationTable(Table):
         batch: Samples at a time, over all ranks.
         epochs: Epochs between evaluations; the last one is always evaluated.
         mirror: Whether the mean of what the network says to an image and to its mirror image is judged besides.
+        auc: Whether the area under the ROC curve is computed besides, from the scores of all samples at once.
     """
 
     batch: Count = 512
     epochs: Count = 1
     mirror: bool = False
+    auc: bool = False
 
 
 class CheckpointTable(Table):

@@ -4,6 +4,8 @@ import pytest
 
 from cruciform.errors import RecipeError
 from cruciform.models.zoo import model_config
+from cruciform.sources.build import split_reference
+from cruciform.sources.source import SOURCES
 from cruciform.train.cookbook import list_recipes, load_recipe
 from cruciform.train.recipe import Recipe
 from cruciform.train.schedule import Inverse
@@ -12,7 +14,10 @@ from cruciform.train.schedule import Inverse
 @pytest.mark.parametrize("name", list_recipes())
 def test_every_recipe_is_whole_names_a_network_that_exists_and_survives_json(name: str) -> None:
     recipe = load_recipe(name)
-    model_config(recipe.model.name, **recipe.model.options)
+    source, network = split_reference(recipe.model.name)
+    if source == "zoo":
+        model_config(network, **recipe.model.options)
+    assert network in SOURCES.get(source).names()
     assert Recipe.model_validate_json(recipe.model_dump_json()) == recipe
 
 
