@@ -14,7 +14,7 @@ def draw_front(
     axes.plot([x for x, _ in points], [y for _, y in points], "-o", color=BLUE, markersize=3, label="best choices")
     axes.plot(*chosen, "o", color=ORANGE, markersize=8, label="chosen")
     axes.axvline(limit, color=GREY, linestyle="--", linewidth=0.9, label="budget")
-    axes.set_xlabel(unit)
+    axes.set_xlabel(f"the whole network, {unit}")
     axes.set_ylabel("value: share of kernel energy kept (a proxy)")
     axes.legend(fontsize="small", framealpha=0.85, edgecolor="none", loc="lower right")
     save(figure, path)
@@ -25,8 +25,10 @@ def draw_layers(layers: Sequence[tuple[str, str, float, float]], path: Path) -> 
     figure, axes = new_figure(7.2, 1.2 + 0.24 * len(layers))
     places = range(len(layers))
     axes.barh([place - 0.2 for place in places], [row[2] for row in layers], 0.4, color=GREY, label="dense")
-    colours = [GREEN if scheme != "full" else GREY for _, scheme, _, _ in layers]
-    axes.barh([place + 0.2 for place in places], [row[3] for row in layers], 0.4, color=colours, label="chosen")
+    for label, colour, dense in (("chosen: basis filters", GREEN, False), ("chosen: kept dense", BLUE, True)):
+        some = [(place, row[3]) for place, row in zip(places, layers, strict=True) if (row[1] == "full") == dense]
+        if some:
+            axes.barh([place + 0.2 for place, _ in some], [ms for _, ms in some], 0.4, color=colour, label=label)
     for place, (_, scheme, _, milliseconds) in zip(places, layers, strict=True):
         axes.annotate(scheme, (milliseconds, place + 0.2), textcoords="offset points", xytext=(3, 0), va="center",
                       fontsize=6)  # fmt: skip
