@@ -200,3 +200,24 @@ def test_a_profile_as_json_csv_and_rows() -> None:
     assert len(lines) == len(counted.layers) + 2
     assert lines[-1].split(",")[-2:] == [str(counted.macs), str(counted.macs_paper)]
     assert report.profile_rows(counted)[1][4] == "80"
+
+
+def test_a_module_in_two_places_and_tied_weights_are_not_changed_by_counting() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Conv2d(3, 3, 3, padding=1)
+            self.again = nn.Sequential(self.first)
+            self.tied = nn.Conv2d(3, 3, 3, padding=1)
+            self.tied.weight = self.first.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.tied(self.again(self.first(x)))
+
+    model = Twice()
+    before = {name: id(tensor) for name, tensor in model.named_parameters(remove_duplicate=False)}
+    counted = profile(model, (3, 8, 8))
+    assert counted.macs == 3 * 64 * 81
+    assert counted.notes == ()
+    assert {name: id(tensor) for name, tensor in model.named_parameters(remove_duplicate=False)} == before
+    assert all(tensor.device.type == "cpu" for tensor in model.parameters())

@@ -129,13 +129,24 @@ def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = Fal
 def _run(model: nn.Module, meter: "_Meter", input_size: Sequence[int], device: torch.device) -> None:
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     x = torch.zeros(1, *input_size, device=device, dtype=dtype)
-    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    # Detached: torch's counter follows tensors that require a gradient, and stumbles where none is recorded.
-    here = {name: tensor.detach().to(device) for name, tensor in state.items()}
     # The fused kernels of attention are nothing that the dispatcher's counter knows; its plain form is.
     with sdpa_kernel(SDPBackend.MATH), meter.dispatcher, meter:
-        output = functional_call(model, here, (x,))
+        # A module that stands in two places is named once: torch would exchange its tensors twice, and leave it so.
+        output = functional_call(model, _state_on(model, device), (x,), tie_weights=False)
     meter.outputs = tuple(tuple(tensor.shape[1:]) for tensor in tensors_in(output))
+
+
+def _state_on(model: nn.Module, device: torch.device) -> dict[str, Tensor]:
+    """Returns all tensors of all modules on another device, by the first name of each module; tied ones stay tied."""
+    there: dict[int, Tensor] = {}
+    state = {}
+    for name, module in model.named_modules():
+        own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+        for key, tensor in own:
+            # Detached: torch's counter follows tensors that require a gradient, and stumbles where none is recorded.
+            there.setdefault(id(tensor), tensor.detach().to(device))
+            state[f"{name}.{key}" if name else key] = there[id(tensor)]
+    return state
 
 
 class _Meter(Tracer):

@@ -1,0 +1,45 @@
+"""MONAI's 3-D networks: converted, saved, loaded and run in engines, each the same network throughout."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cruciform import convert, load
+from cruciform.deploy.build import Build, Setting, build_engine, noise
+from cruciform.deploy.forms import composite_layers
+from cruciform.deploy.targets import TARGETS
+from cruciform.sources.build import build_network
+from cruciform.store.directory import Base, save
+
+pytestmark = pytest.mark.slow
+NETWORKS = ("UNet", "SegResNet", "DynUNet", "DenseNet121", "ResNet18", "VNet")
+SIZE = (1, 32, 32, 32)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("scheme", ["cross3", "planes"])
+def test_a_network_of_volumes_is_the_same_saved_loaded_and_deployed(name: str, scheme: str, tmp_path: Path) -> None:
+    pytest.importorskip("monai")
+    torch.manual_seed(0)
+    reference = f"monai:{name}-3d"
+    network, _ = build_network(reference, {})
+    conversion = convert(network, scheme, input_size=SIZE)
+    assert conversion.report.replaced
+    model = conversion.model.eval()
+    save(model, tmp_path / "model", conversion.report, base=Base(reference))
+    images = noise(2, SIZE)
+    with torch.no_grad():
+        expected = model(torch.from_numpy(images))
+        assert torch.equal(load(tmp_path / "model").eval()(torch.from_numpy(images)), expected)
+    for target in ("onnxruntime", "openvino"):
+        setting = Setting(TARGETS.get(target), SIZE)
+        for form in ("tail", "dense"):
+            build = Build(dict.fromkeys(composite_layers(model), form))
+            folder = tmp_path / f"{target}-{form}"
+            folder.mkdir()
+            found = build_engine(model, build, replace(setting, batch=2), folder)(images)
+            spread = np.ptp(expected.numpy())
+            assert np.abs(found - expected.numpy()).max() < 1e-4 * spread
