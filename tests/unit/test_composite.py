@@ -1,4 +1,7 @@
 import copy
+import subprocess
+import sys
+import textwrap
 
 import pytest
 import torch
@@ -131,3 +134,18 @@ def test_a_tail_before_the_concatenation_is_the_same_as_after(generator: torch.G
         weight = torch.randn(before.shape, generator=generator)
         grads = [torch.autograd.grad((y * weight).sum(), (x, *layer.parameters())) for y in (before, after)]
         assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
+
+
+def test_a_grey_volume_with_channels_last_can_be_trained_on() -> None:
+    code = """
+        import torch
+        from cruciform import CompositeConv, ConvSpec, make_plan
+
+        layer = CompositeConv(make_plan(ConvSpec(1, 66, (3, 3, 3), stride=2, padding=1), "lr"))
+        layer = layer.to(memory_format=torch.channels_last_3d)
+        volume = torch.randn(8, 1, 28, 28, 28).to(memory_format=torch.channels_last_3d)
+        for _ in range(3):
+            layer(volume).sum().backward()
+    """
+    # In a process of its own: what it guards against is a segmentation fault of torch's.
+    assert subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False).returncode == 0
