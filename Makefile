@@ -16,7 +16,7 @@ $(VENV)/.ready: pyproject.toml Makefile
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet "torch==$(TORCH)"
 	$(BIN)/python -c "import torch; print(f'torch=={torch.__version__}')" > $(VENV)/constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[dev,zoo,volumes,train,ray,onnx,openvino,executorch,int8,predict,budget]'
+	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[dev,zoo,volumes,train,ray,onnx,openvino,executorch,int8,predict,budget,docs]'
 	touch $@
 
 check: setup  ## lint, format, types
