@@ -60,6 +60,7 @@ FLAGS = {
     "train": {"--set", "--run", "--resume", "--backend", "--workers", "--least-workers", "--device", "--json"},
     "doctor": {"--init", "--input", "--images", "--batch", "--seed", "--plot", "--json"},
     "paper tables": {"--check", "--json"},
+    "paper figures": {"--output", "--only", "--model", "--input", "--format", "--results", "--json"},
 }
 
 
