@@ -59,7 +59,8 @@ FLAGS = {
     "sweep": {"--search", "--set", "--trials", "--runs", "--ray", "--workers", "--device", "--json"},
     "train": {"--set", "--run", "--resume", "--backend", "--workers", "--least-workers", "--device", "--json"},
     "doctor": {"--init", "--input", "--images", "--batch", "--seed", "--plot", "--json"},
-    "paper tables": {"--check", "--json"},
+    "paper tables": {"--check", "--format", "--json"},
+    "paper timings": {"--target", "--batch", "--rounds", "--result", "--size", "--json"},
     "paper figures": {"--output", "--only", "--model", "--input", "--format", "--results", "--json"},
 }
 

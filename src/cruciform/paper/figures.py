@@ -19,7 +19,7 @@ from cruciform.paper.measured import OwnPoint, own_points
 from cruciform.paper.published import published_timings, rivals
 from cruciform.paper.tables import CheckedRow, check_tables
 from cruciform.paper.timings import NAME as TIMINGS
-from cruciform.paper.timings import count_groups
+from cruciform.paper.timings import count_groups, parts
 from cruciform.plan import FilterGroup
 from cruciform.plot.connections import draw_connections
 from cruciform.plot.filters import draw_cross
@@ -219,6 +219,9 @@ def timings(material: Material) -> "tuple[Figure, str]":
         return draw_timings([name for name, _ in counted], rows, source=source), note
     result = json.loads(path.read_text("utf-8"))
     details = result["details"]
+    if details["input_size"] != parts()[0].size:
+        note = f"no times of our own: those of {path} are for images of {details['input_size']} pixels"
+        return draw_timings([name for name, _ in counted], rows, source=source), note
     rows[f"ours, {details['target']}, one thread"] = ("ms", [one["milliseconds"] for one in details["layers"]])
     ours = f" Ours: batch {details['batch']}, {result['hardware']['processor']}, {path.name} of {result['date']}."
     return draw_timings([name for name, _ in counted], rows, source=source + ours), ""

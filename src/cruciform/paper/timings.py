@@ -5,7 +5,7 @@ thread, and the shortest time of each counts, as everywhere (``cruciform.deploy.
 """
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,9 +117,9 @@ def time_parts(
         return time_engines(engines, np.zeros(0, dtype=np.float32), rounds=rounds)
 
 
-def record_timings(times: dict[str, Timing], path: Path, *, target: str, batch: int, command: str) -> dict[str, Any]:
-    """Writes times into a file of results, and returns its details."""
-    macs = {part.layer: count for part, (_, count) in zip(parts(), count_groups(), strict=True)}
+def describe_timings(times: Mapping[str, Timing], chosen: Sequence[Part], *, target: str, batch: int) -> dict[str, Any]:
+    """Returns times as plain data: a line for each filter group, with its multiply-accumulates."""
+    macs = {part.layer: part.macs for part in chosen}
     layers = [
         {
             "layer": layer,
@@ -130,17 +130,31 @@ def record_timings(times: dict[str, Timing], path: Path, *, target: str, batch: 
         }
         for layer, timing in times.items()
     ]
-    details = {"network": NETWORK, "target": target, "batch": batch, "threads": 1, "layers": layers}
-    total = sum(timing.best for timing in times.values())
-    summary = {
-        "milliseconds": round(1e3 * total, 3),
-        "gmacs_per_second": round(batch * sum(macs[layer] for layer in times) / total / 1e9, 2),
-        "correlation": round(_correlation([macs[layer] for layer in times], [one.best for one in times.values()]), 4),
-    }
     rounds = min(len(timing.rounds) for timing in times.values())
-    packages = TARGETS.get(target).packages
-    record_result(path, summary=summary, details=details, command=command, n=rounds, packages=packages)
-    return {"summary": summary, **details}
+    about = {
+        "network": NETWORK,
+        "input_size": chosen[0].size,
+        "target": target,
+        "batch": batch,
+        "threads": 1,
+        "rounds": rounds,
+    }
+    return {**about, "clock": "processor time", "layers": layers}
+
+
+def record_timings(details: Mapping[str, Any], path: Path, *, command: str) -> dict[str, float]:
+    """Writes described times into a file of results, and returns its summary."""
+    macs = [layer["macs"] for layer in details["layers"]]
+    milliseconds = [layer["milliseconds"] for layer in details["layers"]]
+    summary = {
+        "milliseconds": round(sum(milliseconds), 3),
+        "gmacs_per_second": round(details["batch"] * sum(macs) / sum(milliseconds) / 1e6, 2),
+        "correlation": round(correlation(macs, milliseconds), 4),
+        "largest_drift": round(max(layer["drift"] for layer in details["layers"]), 3),
+    }
+    packages = TARGETS.get(details["target"]).packages
+    record_result(path, summary=summary, details=details, command=command, n=details["rounds"], packages=packages)
+    return summary
 
 
 def _fed(engine: Engine, batch: int, size: tuple[int, ...]) -> Engine:
@@ -148,8 +162,8 @@ def _fed(engine: Engine, batch: int, size: tuple[int, ...]) -> Engine:
     return lambda _: engine(images)
 
 
-def _correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Returns Pearson's correlation; 0 for fewer than two points."""
-    if len(xs) < 2:
+def correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Returns Pearson's correlation; 0 where one of the two does not vary."""
+    if len(set(xs)) < 2 or len(set(ys)) < 2:
         return 0.0
     return float(np.corrcoef(np.asarray(xs, dtype=float), np.asarray(ys, dtype=float))[0, 1])

@@ -36,7 +36,7 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
     record_result(results / "cifar10.json", summary={}, details=runs, command="", n=1)
     record_result(results / "imagenette.json", summary={}, details=[finish("vgg11", 0, 0.8)], command="", n=1)
     layers = [{"layer": one.layer, "milliseconds": 1.0} for one in published_timings()]
-    details = {"target": "torch", "batch": 1, "layers": layers}
+    details = {"target": "torch", "batch": 1, "input_size": 224, "layers": layers}
     record_result(results / "paper-timings.json", summary={}, details=details, command="", n=1)
     torch.manual_seed(0)
     model = nn.Sequential(CompositeConv(make_plan(ConvSpec(3, 32, 3, padding=1), "lr-join")))
