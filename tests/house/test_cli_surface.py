@@ -51,6 +51,7 @@ FLAGS = {
         "--json",
     },
     "race": {"--seeds", "--set", "--runs", "--result", "--plot", "--device", "--json"},
+    "filters": {"--output", "--layer", "--input", "--json"},
     "recipes": {"--json"},
     "runs": {"--json"},
     "scale": {"--network", "--images", "--gpus", "--link", "--assume", "--input", "--json"},

@@ -19,6 +19,7 @@ from cruciform.cli import (
     deploy,
     doctor,
     evaluate,
+    filters,
     models,
     paper,
     predict,
@@ -45,6 +46,7 @@ app = typer.Typer(
 app.command("models")(models.models)
 app.command("profile")(profile.profile)
 app.command("doctor")(doctor.doctor)
+app.command("filters")(filters.filters)
 app.command("convert")(convert.convert)
 app.command("coverage")(coverage.coverage)
 app.command("recipes")(recipes.recipes)

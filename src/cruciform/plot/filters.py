@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHOWN = 16  # tiles of each kind
+LINE = 8  # basis filters side by side
 COLOURS = "PuOr"  # white at zero; told apart by colour-blind eyes
 
 
@@ -22,10 +23,7 @@ def draw_filters(layers: Sequence[LayerFilters], *, source: str) -> "Figure":
     grid = figure.subplots(len(layers), 4, squeeze=False, width_ratios=(2.2, 1.1, 1.1, 1.2))
     for row, layer in zip(grid, layers, strict=True):
         groups = basis_tiles(layer, SHOWN)
-        rows = 2 if len(groups) < 3 else 1
-        tiles = [tile for _, group in groups for tile in group[: 8 * rows]]
-        # Each group has lines of its own.
-        show_tiles(row[0], tiles, columns=8)
+        show_tiles(row[0], _lines([tiles for _, tiles in groups], 2 if len(groups) < 3 else 1), columns=LINE)
         row[0].set_ylabel(_short(layer.name), fontsize=SMALL, rotation=0, ha="right", va="center")
         row[0].set_title(f"basis: {layer.plan}", fontsize=SMALL, loc="left")
         show_tiles(row[1], kernel_tiles(layer, SHOWN), columns=4)
@@ -69,8 +67,8 @@ def draw_cross(layer: LayerFilters, *, source: str) -> "Figure":
     return figure
 
 
-def show_tiles(axes: "Axes", tiles: Sequence[Tile], *, columns: int) -> None:
-    """Draws tiles in lines of so many, with gaps between them."""
+def show_tiles(axes: "Axes", tiles: Sequence[Tile | None], *, columns: int) -> None:
+    """Draws tiles in lines of so many, with gaps between them; None is an empty place."""
     axes.set_xticks([])
     axes.set_yticks([])
     axes.spines[:].set_visible(False)
@@ -86,24 +84,38 @@ def show_tiles(axes: "Axes", tiles: Sequence[Tile], *, columns: int) -> None:
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), width, height, fill=False, edgecolor=GREY, linewidth=0.4))
 
 
-def mosaic(tiles: Sequence[Tile], *, columns: int) -> list[list[float]]:
+def mosaic(tiles: Sequence[Tile | None], *, columns: int) -> list[list[float]]:
     """Returns one picture of many, a gap of one between them; not a number where there is nothing."""
-    height, width = max(len(tile) for tile in tiles), max(len(tile[0]) for tile in tiles)
+    height, width = _largest(tiles)
     lines = -(-len(tiles) // columns)
     nothing = float("nan")
     picture = [[nothing] * ((width + 1) * columns - 1) for _ in range((height + 1) * lines - 1)]
     for index, tile in enumerate(tiles):
         top, left = (index // columns) * (height + 1), (index % columns) * (width + 1)
-        for i, row in enumerate(tile):
+        for i, row in enumerate(tile or ()):
             for j, value in enumerate(row):
                 if value is not None:
                     picture[top + i][left + j] = value
     return picture
 
 
-def _frames(tiles: Sequence[Tile], columns: int) -> list[tuple[int, int, int, int]]:
-    height, width = max(len(tile) for tile in tiles), max(len(tile[0]) for tile in tiles)
-    places = [(index % columns, index // columns) for index in range(len(tiles))]
+def _lines(groups: Sequence[Sequence[Tile]], lines: int) -> list[Tile | None]:
+    """Returns the tiles of groups, so many lines of each, and empty places where a line is not full."""
+    found: list[Tile | None] = []
+    for tiles in groups:
+        shown = tiles[: LINE * lines]
+        found += [*shown, *[None] * (-len(shown) % LINE)]
+    return found
+
+
+def _largest(tiles: Sequence[Tile | None]) -> tuple[int, int]:
+    there = [tile for tile in tiles if tile]
+    return max(len(tile) for tile in there), max(len(tile[0]) for tile in there)
+
+
+def _frames(tiles: Sequence[Tile | None], columns: int) -> list[tuple[int, int, int, int]]:
+    height, width = _largest(tiles)
+    places = [(index % columns, index // columns) for index, tile in enumerate(tiles) if tile]
     return [(x * (width + 1), y * (height + 1), height, width) for x, y in places]
 
 
