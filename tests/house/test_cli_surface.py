@@ -53,6 +53,7 @@ FLAGS = {
     "race": {"--seeds", "--set", "--runs", "--result", "--plot", "--device", "--json"},
     "filters": {"--output", "--layer", "--input", "--json"},
     "recipes": {"--json"},
+    "report": {"--output", "--rounds", "--deployment", "--input", "--json"},
     "runs": {"--json"},
     "scale": {"--network", "--images", "--gpus", "--link", "--assume", "--input", "--json"},
     "shard write": {"--size", "--short-side", "--shuffle", "--threads", "--json"},

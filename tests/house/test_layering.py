@@ -20,7 +20,7 @@ FLOORS: list[set[str]] = [
     {"sources", "plot"},
     {"store"},
     {"coverage", "train", "deploy"},
-    {"predict", "budget", "paper"},
+    {"predict", "budget", "paper", "report"},
     {"cli"},
 ]
 MAY_IMPORT: dict[str, set[str]] = {
@@ -39,6 +39,7 @@ FENCES: dict[str, set[str]] = {
         "sources",
         "store",
         "paper",
+        "report",
         "coverage",
         "data",
         "train",

@@ -26,6 +26,7 @@ from cruciform.cli import (
     profile,
     race,
     recipes,
+    report,
     runs,
     scale,
     shard,
@@ -59,6 +60,7 @@ app.command("predict")(predict.predict)
 app.command("deploy")(deploy.deploy)
 app.command("budget")(budget.budget)
 app.command("bench")(bench.bench)
+app.command("report")(report.report)
 app.command("scale")(scale.scale)
 app.add_typer(shard.app, name="shard")
 app.add_typer(paper.app, name="paper")
