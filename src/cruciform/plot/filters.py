@@ -140,7 +140,7 @@ def _draw_energy(axes: "Axes", layer: LayerFilters) -> None:
         axes.annotate(f"{one.energy:.0%}", (100 * (one.energy or 0), place), textcoords="offset points", xytext=(2, 0),
                       va="center", fontsize=SMALL)  # fmt: skip
     axes.set_yticks(list(places), [one.shape for one in groups], fontsize=SMALL)
-    axes.set_ylim(max(1, len(groups)) - 0.4, -0.6)
+    axes.set_ylim(max(2, len(groups)) - 0.4, -0.6)  # a lone bar need not be a block
     axes.set_xlim(0, 125)
     axes.set_xticks([0, 50, 100])
     axes.tick_params(labelsize=SMALL)

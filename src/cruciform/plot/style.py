@@ -60,6 +60,7 @@ def add_source(figure: "Figure", text: str) -> None:
     """Writes below everything what the numbers are and where they come from."""
     letters = int(figure.get_figwidth() * 72 / (0.56 * SMALL))  # a letter is about half as wide as it is high
     lines = textwrap.fill(text, letters, break_long_words=False)
+    figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.06)  # inches: titles need not touch the edge
     figure.supxlabel(lines, x=0.01, ha="left", fontsize=SMALL, color="#555555", linespacing=1.25)
 
 

@@ -165,9 +165,10 @@ def _filters(facts: Facts) -> Html:
 
 
 def _layer_filters(layer: LayerFilters) -> Html:
+    basis = "filters" if layer.plan.is_dense else "basis"
     sets = [
         element(
-            "figure", element("figcaption", f"{shape} basis"), tiles_svg(tiles, columns=6, label=f"{shape} filters")
+            "figure", element("figcaption", f"{shape} {basis}"), tiles_svg(tiles, columns=6, label=f"{shape} filters")
         )
         for shape, tiles in basis_tiles(layer, TILES)
     ]

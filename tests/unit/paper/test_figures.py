@@ -34,7 +34,13 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
     results = tmp_path_factory.mktemp("results")
     runs = [finish("nin", 0, 0.90), finish("nin", 1, 0.92), finish("cifar_fast", 0, 0.95)]
     record_result(results / "cifar10.json", summary={}, details=runs, command="", n=1)
-    record_result(results / "imagenette.json", summary={}, details=[finish("vgg11", 0, 0.8)], command="", n=1)
+    record_result(
+        results / "imagenette.json",
+        summary={},
+        details=[finish("vgg11", 0, 0.8), finish("googlenet_lr", 0, 0.7)],
+        command="",
+        n=1,
+    )
     layers = [{"layer": one.layer, "milliseconds": 1.0} for one in published_timings()]
     details = {"target": "torch", "batch": 1, "input_size": 224, "layers": layers}
     record_result(results / "paper-timings.json", summary={}, details=details, command="", n=1)
@@ -92,7 +98,7 @@ def test_our_own_runs_are_marked_and_averaged_over_seeds(material: Material) -> 
     assert points[0].error == pytest.approx(0.09)
     figure, note = FIGURES.get("nin")(material)
     assert "our own runs" in [text.get_text() for text in figure.legends[0].get_texts()]
-    assert note == "with 1 networks of our own from cifar10.json"
+    assert note == "with 1 network of our own from cifar10.json"
 
 
 def test_without_results_a_figure_says_what_is_missing(tmp_path: Path) -> None:
