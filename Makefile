@@ -33,6 +33,7 @@ test-slow: setup  ## the slow tier: 2,000 examples for every law, and all tests 
 
 numbers: setup  ## write the numbers of results/ into README and docs
 	$(BIN)/python benchmarks/numbers_in_texts.py
+	$(BIN)/python benchmarks/paper_in_texts.py
 
 coverage: setup  ## convert every network of timm, torchvision and MONAI: most of an hour; can be interrupted
 	$(BIN)/cruciform coverage --library all --result results/coverage.json --table docs/coverage.md

@@ -51,7 +51,9 @@ FLAGS = {
         "--json",
     },
     "race": {"--seeds", "--set", "--runs", "--result", "--plot", "--device", "--json"},
+    "filters": {"--output", "--layer", "--input", "--json"},
     "recipes": {"--json"},
+    "report": {"--output", "--rounds", "--deployment", "--input", "--json"},
     "runs": {"--json"},
     "scale": {"--network", "--images", "--gpus", "--link", "--assume", "--input", "--json"},
     "shard write": {"--size", "--short-side", "--shuffle", "--threads", "--json"},
@@ -59,7 +61,9 @@ FLAGS = {
     "sweep": {"--search", "--set", "--trials", "--runs", "--ray", "--workers", "--device", "--json"},
     "train": {"--set", "--run", "--resume", "--backend", "--workers", "--least-workers", "--device", "--json"},
     "doctor": {"--init", "--input", "--images", "--batch", "--seed", "--plot", "--json"},
-    "paper tables": {"--check", "--json"},
+    "paper tables": {"--check", "--format", "--json"},
+    "paper timings": {"--target", "--batch", "--rounds", "--result", "--size", "--json"},
+    "paper figures": {"--output", "--only", "--model", "--input", "--format", "--results", "--json"},
 }
 
 

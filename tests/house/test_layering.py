@@ -18,9 +18,9 @@ FLOORS: list[set[str]] = [
     {"measure"},
     {"conversion", "models"},
     {"sources", "plot"},
-    {"store", "paper"},
+    {"store"},
     {"coverage", "train", "deploy"},
-    {"predict", "budget"},
+    {"predict", "budget", "paper", "report"},
     {"cli"},
 ]
 MAY_IMPORT: dict[str, set[str]] = {
@@ -39,6 +39,7 @@ FENCES: dict[str, set[str]] = {
         "sources",
         "store",
         "paper",
+        "report",
         "coverage",
         "data",
         "train",
@@ -47,7 +48,7 @@ FENCES: dict[str, set[str]] = {
         "budget",
         "cli",
     },
-    "numpy": {"cli", "data", "scale", "train", "deploy", "predict", "budget"},
+    "numpy": {"cli", "data", "scale", "train", "deploy", "predict", "budget", "paper"},
     "scipy": {"budget"},
     "safetensors": {"store", "train"},
     "pydantic": {"train", "predict"},

@@ -28,6 +28,13 @@ ModelArgument = Annotated[
         "package.module:function.",
     ),
 ]
+TrainedArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A run of 'cruciform train', a model directory, or a network by name, as 'cruciform profile' takes it.",
+    ),
+]
 SizeOption = Annotated[
     str | None, typer.Option("--input", metavar="CxHxW", help="Channels and size of one input, as 3x224x224.")
 ]

@@ -19,12 +19,14 @@ from cruciform.cli import (
     deploy,
     doctor,
     evaluate,
+    filters,
     models,
     paper,
     predict,
     profile,
     race,
     recipes,
+    report,
     runs,
     scale,
     shard,
@@ -45,6 +47,7 @@ app = typer.Typer(
 app.command("models")(models.models)
 app.command("profile")(profile.profile)
 app.command("doctor")(doctor.doctor)
+app.command("filters")(filters.filters)
 app.command("convert")(convert.convert)
 app.command("coverage")(coverage.coverage)
 app.command("recipes")(recipes.recipes)
@@ -57,6 +60,7 @@ app.command("predict")(predict.predict)
 app.command("deploy")(deploy.deploy)
 app.command("budget")(budget.budget)
 app.command("bench")(bench.bench)
+app.command("report")(report.report)
 app.command("scale")(scale.scale)
 app.add_typer(shard.app, name="shard")
 app.add_typer(paper.app, name="paper")

@@ -1,5 +1,6 @@
 """How all pictures look, and the one place that imports matplotlib."""
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -7,18 +8,34 @@ from cruciform.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Figure  # noqa: PLC0414 - other rooms name it from here
 
 # Told apart also in print and by colour-blind eyes (Okabe and Ito).
 BLUE: Final = "#0072B2"
 ORANGE: Final = "#D55E00"
 GREEN: Final = "#009E73"
 GREY: Final = "#8A8A8A"
+SKY: Final = "#56B4E9"
+PURPLE: Final = "#CC79A7"
 BAND: Final = "#DCEBDC"
+INK: Final = "#222222"
+
+# For print: a column or the whole width of a page, in inches, and the least size of letters, in points.
+COLUMN: Final = 3.5
+PAGE: Final = 7.0
+SMALL: Final = 7.0
 
 
 def new_figure(width: float, height: float) -> "tuple[Figure, Axes]":
     """Returns a figure, in inches, that is drawn without a screen."""
+    figure = empty_figure(width, height)
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def empty_figure(width: float, height: float) -> "Figure":
+    """Returns a figure without axes."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -26,9 +43,31 @@ def new_figure(width: float, height: float) -> "tuple[Figure, Axes]":
         raise MissingExtraError("pictures need matplotlib; install it with: pip install 'cruciform[plot]'") from error
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    return figure
+
+
+def print_axes(axes: "Axes", *, x: str, y: str, title: str = "") -> None:
+    """Names the axes, in letters for print."""
     axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+    axes.tick_params(labelsize=SMALL)
+    axes.set_xlabel(x, fontsize=SMALL + 1)
+    axes.set_ylabel(y, fontsize=SMALL + 1)
+    if title:
+        axes.set_title(title, fontsize=SMALL + 1)
+
+
+def add_source(figure: "Figure", text: str) -> None:
+    """Writes below everything what the numbers are and where they come from."""
+    letters = int(figure.get_figwidth() * 72 / (0.56 * SMALL))  # a letter is about half as wide as it is high
+    lines = textwrap.fill(text, letters, break_long_words=False)
+    figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.06)  # inches: titles need not touch the edge
+    figure.supxlabel(lines, x=0.01, ha="left", fontsize=SMALL, color="#555555", linespacing=1.25)
+
+
+def add_legend(figure: "Figure", axes: "Axes", *, columns: int = 3) -> None:
+    """Puts the legend above the axes, where it can't cover anything."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns, fontsize=SMALL, frameon=False)
 
 
 def save(figure: "Figure", path: Path) -> None:

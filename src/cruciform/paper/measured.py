@@ -1,0 +1,38 @@
+"""What we trained ourselves, as far as files of results have it: points beside the published ones."""
+
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+
+from cruciform.train.race import Finish, by_contestant
+from cruciform.train.race_result import read_finishes
+
+
+@dataclass(frozen=True)
+class OwnPoint:
+    """A network that we trained.
+
+    Attributes:
+        network: Its name in the zoo.
+        macs: Multiply-accumulates of an image of the size that it was judged on.
+        error: Mean share of wrong answers at the end, over the seeds.
+        seeds: How many.
+        epochs: Of each run.
+    """
+
+    network: str
+    macs: int
+    error: float
+    seeds: int
+    epochs: int
+
+
+def own_points(path: Path) -> list[OwnPoint]:
+    """Returns what a file of a race's results holds; nothing where there is no such file."""
+    return [_point(group) for group in by_contestant(read_finishes(path)).values()]
+
+
+def _point(group: list[Finish]) -> OwnPoint:
+    first = group[0]
+    error = 1 - statistics.fmean(finish.top1 for finish in group)
+    return OwnPoint(str(first.recipe["model"]["name"]), first.macs, error, len(group), int(first.recipe["epochs"]))

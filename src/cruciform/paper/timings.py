@@ -1,0 +1,169 @@
+"""How long each filter group of gmp-lr takes here: the paper's figure of multiply-accumulates against time, again.
+
+Every group is a network of its own, one convolution, in an engine of its own; all of them are timed in turns on one
+thread, and the shortest time of each counts, as everywhere (``cruciform.deploy.clock``).
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from cruciform.deploy.build import Build, Setting, build_engine, noise
+from cruciform.deploy.clock import Timing, time_engines
+from cruciform.deploy.target import Engine
+from cruciform.deploy.targets import TARGETS
+from cruciform.measure.record import record_result
+from cruciform.models.vgg import VGG11, VGGConfig
+from cruciform.models.zoo import model_config
+from cruciform.paper.published import published_timings
+from cruciform.plan import FilterGroup, LayerPlan
+from cruciform.schemes import make_plan
+from cruciform.spec import ConvSpec
+
+NAME = "paper-timings.json"
+NETWORK = "vgg11_gmp_lr"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A filter group of a layer.
+
+    Attributes:
+        layer: Its name in the paper's figure.
+        plan: Of the layer that it is in.
+        group: Which of the groups.
+        size: Height and width of what it reads.
+    """
+
+    layer: str
+    plan: LayerPlan
+    group: FilterGroup
+    size: int
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of one image, by the paper's rule."""
+        counts = self.plan.group_macs((self.size, self.size), count="paper")[0]
+        return counts[self.plan.stages[0].groups.index(self.group)]
+
+    def build(self) -> nn.Module:
+        """Returns the group alone, as a network."""
+        height, width = self.group.kernel
+        return nn.Sequential(
+            nn.Conv2d(
+                self.plan.spec.in_channels, self.group.filters, (height, width), padding=(height // 2, width // 2)
+            )
+        )
+
+
+def count_groups() -> list[tuple[str, int]]:
+    """Returns (layer, multiply-accumulates) of every group by the paper's rule, in the paper's order."""
+    return [(part.layer, part.macs) for part in parts()]
+
+
+def parts(input_size: int | None = None) -> list[Part]:
+    """Returns the filter groups of gmp-lr under the names of the paper's figure.
+
+    Args:
+        input_size: Of the image; the network's own where left out.
+    """
+    config = model_config(NETWORK)
+    size = input_size or config.input_size
+    widths = config.widths if isinstance(config, VGGConfig) else VGG11
+    names = iter(one.layer for one in published_timings())
+    found: list[Part] = []
+    c = config.in_channels
+    for stage in widths:
+        for d in stage:
+            plan = make_plan(ConvSpec(c, d, 3, padding=1), "lr")
+            found += [Part(next(names), plan, group, size) for group in plan.stages[0].groups]
+            c = d
+        size //= 2
+    return found
+
+
+def time_parts(
+    chosen: Sequence[Part],
+    target: str,
+    *,
+    batch: int = 1,
+    rounds: int = 15,
+    tell: Callable[[str], None] = lambda what: None,
+) -> dict[str, Timing]:
+    """Times filter groups side by side, in turns, on one thread.
+
+    Args:
+        chosen: Which.
+        target: The name of the engine.
+        batch: Images at a time.
+        rounds: Turns of each.
+        tell: Told what is being done.
+    """
+    engines: dict[str, Engine] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for part in chosen:
+            tell(f"{part.layer}: building")
+            size = (part.plan.spec.in_channels, part.size, part.size)
+            setting = Setting(TARGETS.get(target), size, batch=batch, rounds=rounds)
+            own = Path(tempfile.mkdtemp(dir=folder))
+            engines[part.layer] = _fed(build_engine(part.build().eval(), Build({}), setting, own), batch, size)
+        tell("all filter groups, side by side")
+        # Each has images of its own size; the clock's are for engines that share them.
+        return time_engines(engines, np.zeros(0, dtype=np.float32), rounds=rounds)
+
+
+def describe_timings(times: Mapping[str, Timing], chosen: Sequence[Part], *, target: str, batch: int) -> dict[str, Any]:
+    """Returns times as plain data: a line for each filter group, with its multiply-accumulates."""
+    macs = {part.layer: part.macs for part in chosen}
+    layers = [
+        {
+            "layer": layer,
+            "macs": macs[layer],
+            "milliseconds": 1e3 * timing.best,
+            "milliseconds_median": 1e3 * timing.middle,
+            "drift": timing.drift,
+        }
+        for layer, timing in times.items()
+    ]
+    rounds = min(len(timing.rounds) for timing in times.values())
+    about = {
+        "network": NETWORK,
+        "input_size": chosen[0].size,
+        "target": target,
+        "batch": batch,
+        "threads": 1,
+        "rounds": rounds,
+    }
+    return {**about, "clock": "processor time", "layers": layers}
+
+
+def record_timings(details: Mapping[str, Any], path: Path, *, command: str) -> dict[str, float]:
+    """Writes described times into a file of results, and returns its summary."""
+    macs = [layer["macs"] for layer in details["layers"]]
+    milliseconds = [layer["milliseconds"] for layer in details["layers"]]
+    summary = {
+        "milliseconds": round(sum(milliseconds), 3),
+        "gmacs_per_second": round(details["batch"] * sum(macs) / sum(milliseconds) / 1e6, 2),
+        "correlation": round(correlation(macs, milliseconds), 4),
+        "largest_drift": round(max(layer["drift"] for layer in details["layers"]), 3),
+    }
+    packages = TARGETS.get(details["target"]).packages
+    record_result(path, summary=summary, details=details, command=command, n=details["rounds"], packages=packages)
+    return summary
+
+
+def _fed(engine: Engine, batch: int, size: tuple[int, ...]) -> Engine:
+    images = noise(batch, size)
+    return lambda _: engine(images)
+
+
+def correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Returns Pearson's correlation; 0 where one of the two does not vary."""
+    if len(set(xs)) < 2 or len(set(ys)) < 2:
+        return 0.0
+    return float(np.corrcoef(np.asarray(xs, dtype=float), np.asarray(ys, dtype=float))[0, 1])

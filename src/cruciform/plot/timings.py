@@ -1,0 +1,38 @@
+"""Multiply-accumulates of each layer above the times that they took, one row for each kind of time."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from cruciform.plot.style import BLUE, GREEN, ORANGE, PAGE, PURPLE, SMALL, add_legend, add_source, empty_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw_timings(names: Sequence[str], rows: Mapping[str, tuple[str, Sequence[float]]], *, source: str) -> "Figure":
+    """Draws bars.
+
+    Args:
+        names: Of the layers.
+        rows: By what the legend calls it, the unit and a number for each layer.
+        source: What the numbers are.
+    """
+    figure = empty_figure(PAGE, 1.5 + 0.85 * len(rows))
+    found = figure.subplots(len(rows), 1, sharex=True, squeeze=False)[:, 0]
+    places = range(len(names))
+    for axes, (label, (unit, values)), colour in zip(found, rows.items(), (BLUE, ORANGE, GREEN, PURPLE), strict=False):
+        axes.bar(places, values, 0.7, color=colour)
+        found[0].bar([0], [0], color=colour, label=label)  # for the legend, which belongs to all
+        axes.set_ylabel(unit, fontsize=SMALL + 1)
+        axes.tick_params(labelsize=SMALL)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", linewidth=0.3, color="#DDDDDD")
+        axes.set_axisbelow(True)
+    found[-1].set_xticks(list(places), names, rotation=45, ha="right", rotation_mode="anchor", fontsize=SMALL)
+    found[-1].set_xlabel(
+        "filter group of gmp-lr, in the order of the network (x and y: the two orientations)", fontsize=SMALL + 1
+    )
+    figure.align_ylabels(list(found))
+    add_legend(figure, found[0], columns=2)
+    add_source(figure, source)
+    return figure

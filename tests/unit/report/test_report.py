@@ -1,0 +1,149 @@
+"""The whole report: what it says is right, and nothing in it comes from elsewhere or runs."""
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from cruciform.cli.main import app
+from cruciform.errors import OptionError
+from cruciform.measure.macs import profile
+from cruciform.models.zoo import create_model
+from cruciform.report.facts import Facts, gather_facts
+from cruciform.report.page import render_page
+from cruciform.train.cookbook import load_recipe
+from cruciform.train.start import train_network
+
+EVIL = '<script>alert(1)</script>"><img src=x onerror=alert(1)>'
+SMALL = ["model.options.widths=[8, 8, 8]", "epochs=2", "batch=16", "log.tensorboard=false", "precision=fp32",
+         "log.steps=1"]  # fmt: skip
+
+
+class Reader(HTMLParser):
+    """Collects tags, attributes and text, and fails on tags that are not closed in order."""
+
+    EMPTY = frozenset({"meta"})
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text: list[str] = []
+        self._open: list[str] = []
+        self.feed(page)
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in self.EMPTY:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def facts() -> Facts:
+    torch.manual_seed(0)
+    return gather_facts("nin_c3_lr", create_model("nin_c3_lr", input_size=30), (3, 30, 30), rounds=0)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, numbers = tmp_path_factory.mktemp("cifar"), np.random.default_rng(0)
+    for name in (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"):
+        records = numbers.integers(0, 256, (8, 3073), dtype=np.uint8)
+        records[:, 0] %= 10
+        (folder / f"{name}.bin").write_bytes(records.tobytes())
+    directory = tmp_path_factory.mktemp("runs") / "small"
+    train_network(load_recipe("cifar_fast_lr_cifar10", [*SMALL, f'data.path="{folder}"']), directory)
+    return directory
+
+
+def test_the_dense_network_is_the_one_that_the_plans_stand_in_for(facts: Facts) -> None:
+    """nin-c3-lr replaces the convolutions of nin-c3 as printed: 994,826 parameters by the paper's arithmetic."""
+    assert (facts.params, facts.dense_params) == (438_410, 994_826)
+    printed = profile(create_model("nin_c3_printed", input_size=30), (3, 30, 30))
+    assert facts.dense_macs == printed.macs
+    assert sum(layer.replaced for layer in facts.layers) == 4
+
+
+def test_the_page_is_whole_and_takes_nothing_from_elsewhere(facts: Facts) -> None:
+    page = render_page(facts)
+    found = Reader(page)
+    assert "script" not in found.tags
+    assert not {"link", "iframe", "img", "object", "embed", "form"} & set(found.tags)
+    assert not {name for name, _ in found.attributes} & {"src", "href", "srcset", "xlink:href"}
+    assert not re.search(r"https?:|url\(|@import|@font-face", page)
+    assert "default-src 'none'" in page
+    assert "prefers-color-scheme: dark" in page
+    assert len(page.encode()) < 5_000_000
+    said = " ".join(found.text)
+    for words in ("438,410", "Conversion ledger", "Gradient doctor", "trainable", "[3×1: 96 ‖ 1×3: 96]", "--rounds 5"):
+        assert words in said
+    assert "cruciform deploy nin_c3_lr --target onnxruntime" in said
+
+
+def test_no_text_from_outside_becomes_a_part_of_the_page(facts: Facts) -> None:
+    deployment = {"directory": EVIL, "target": EVIL, "verdict": EVIL, "batch": EVIL, "milliseconds": EVIL}
+    layers = tuple(replace(layer, name=EVIL, plan=EVIL, reason=EVIL) for layer in facts.layers)
+    evil = replace(
+        facts, name=EVIL, given=EVIL, layers=layers, deployments=(deployment,), diagnosed=EVIL, notes=(EVIL,)
+    )
+    found = Reader(render_page(evil))
+    assert not {"script", "img"} & set(found.tags)
+    assert "onerror" not in {name for name, _ in found.attributes}
+    assert "".join(found.text).count("<script>alert(1)</script>") > 5
+
+
+def test_deployments_are_shown_and_one_that_is_none_is_refused(facts: Facts, tmp_path: Path) -> None:
+    shipped = tmp_path / "shipped"
+    shipped.mkdir()
+    report = {"target": "onnxruntime", "batch": 1, "threads": 1, "milliseconds": 2.5, "verdict": "half the time"}
+    (shipped / "deploy.json").write_text(json.dumps(report))
+    model = create_model("nin_c3_lr", input_size=16)
+    known = gather_facts("nin_c3_lr", model, (3, 16, 16), rounds=0, deployments=(shipped,))
+    said = " ".join(Reader(render_page(known)).text)
+    assert "half the time" in said
+    assert "2.50" in said
+    with pytest.raises(OptionError, match="is not what 'cruciform deploy' wrote"):
+        gather_facts("nin_c3_lr", model, (3, 16, 16), rounds=0, deployments=(tmp_path,))
+
+
+def test_a_run_is_shown_with_its_curves_its_initial_gradient_and_its_times(run: Path, tmp_path: Path) -> None:
+    (run / "onnx").mkdir(exist_ok=True)
+    (run / "onnx" / "deploy.json").write_text(json.dumps({"target": "openvino", "verdict": "found inside"}))
+    output = tmp_path / "new" / "report.html"
+    result = CliRunner().invoke(app, ["report", str(run), "-o", str(output), "--rounds", "1", "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output)["kind"] == "run"
+    page = output.read_text("utf-8")
+    assert json.loads(result.output)["bytes"] == len(page.encode())
+    found = Reader(page)
+    said = " ".join(found.text)
+    for words in ("done, 2 of 2 epochs", "learning rate", "the initial weights of the run (seed 0)", "found inside"):
+        assert words in said
+    assert found.tags.count("polyline") >= 5  # four curves and the filters' spectra
+    assert "Times were left out" not in said
+
+
+def test_a_model_directory_says_why_layers_were_left_alone(tmp_path: Path) -> None:
+    from cruciform.conversion.api import convert
+    from cruciform.store.directory import Base, save
+
+    model, report = convert(create_model("nin", input_size=16, num_classes=3), "lr", input_size=(3, 16, 16))
+    options = {"input_size": 16, "num_classes": 3}
+    save(model, tmp_path / "nin-lr", report, base=Base("zoo:nin", options))
+    known = gather_facts(str(tmp_path / "nin-lr"), model, (3, 16, 16), rounds=0)
+    assert known.kind == "model directory"
+    assert {layer.reason for layer in known.layers if "cccp" in layer.name} == {"1×1: no window to save on"}

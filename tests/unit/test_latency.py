@@ -1,0 +1,45 @@
+import torch
+from torch import Tensor, nn
+
+from cruciform.measure.latency import time_layers
+from cruciform.nn.composite import CompositeConv
+from cruciform.schemes import make_plan
+from cruciform.spec import ConvSpec
+
+
+class Twice(nn.Module):
+    """A layer that is called twice, one of basis filters, and one that is never called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared = nn.Conv2d(8, 8, 3, padding=1)
+        self.cross = CompositeConv(make_plan(ConvSpec(8, 8, 3, padding=1), "lr"))
+        self.unused = nn.Linear(2, 2)
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.cross(self.shared(self.shared(x)))
+
+
+def test_every_layer_that_ran_has_a_time_and_nothing_is_left_behind() -> None:
+    model = Twice().train()
+    threads = torch.get_num_threads()
+    times = time_layers(model, (8, 16, 16), rounds=3)
+    assert set(times) == {"shared", "cross"}
+    assert all(seconds >= 0 for seconds in times.values())
+    assert model.calls == 4  # one to warm up
+    assert model.training
+    assert torch.get_num_threads() == threads
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_hooks_are_removed_when_the_network_fails() -> None:
+    model = Twice()
+    try:
+        time_layers(model, (7, 16, 16), rounds=1)
+    except RuntimeError:
+        pass
+    else:
+        raise AssertionError("seven channels do not fit")
+    assert not any(module._forward_hooks for module in model.modules())
