@@ -68,6 +68,9 @@ FAST: dict[str, list[str]] = {
     **{f"{name}-{kind}": [*changes, f"model.options.activation={kind}"] for name, changes in (
         ("depth-3", member(THREE)), ("dense", member(blocks("full full", "full full", "full full"), residual=False)),
     ) for kind in ("relu", "silu", "hardswish")},
+    # The recipe's rate is the dense network's; more layers may want another.
+    **{f"wide-end-rate-{rate}": [*member(THREE, widths=(64, 256, 384)), f"optimiser.rate={rate}"]
+       for rate in (0.7, 1.0, 2.0)},
     "depth-344": member(blocks("lr lr lr", "lr lr lr lr", "lr lr lr lr")),
 }  # fmt: skip
 # The paper's networks: one schedule for all of them. Their own falls over 307 epochs.
