@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from cruciform.measure.filters import layer_filters
-from cruciform.measure.tiles import basis_tiles, energy_tile, kernel_tiles, strongest_slices
+from cruciform.measure.tiles import basis_tiles, energy_tile, join_tile, kernel_tiles, strongest_slices
 from cruciform.nn.composite import CompositeConv
 from cruciform.plot.filters import draw_filters, mosaic
 from cruciform.schemes import make_plan
@@ -41,6 +41,17 @@ def test_the_strongest_filters_come_first_each_by_its_strongest_channel() -> Non
     weight = torch.zeros(3, 2, 1, 1)
     weight[:, :, 0, 0] = torch.tensor([[1.0, 2.0], [5.0, 0.0], [3.0, -4.5]])
     assert strongest_slices(weight, 2).flatten().tolist() == [-4.5, 5.0]
+
+
+def test_a_join_is_shown_as_the_mixture_of_the_strongest_kernels() -> None:
+    layer = CompositeConv(make_plan(ConvSpec(1, 2, 3, padding=1), "lr-join"))
+    with torch.no_grad():
+        layer.weight_0_0.fill_(1.0)
+        layer.weight_0_1.fill_(1.0)
+        layer.weight_1_0.copy_(torch.tensor([[0.5, 0.0], [1.0, -2.0]]).view(2, 2, 1, 1))
+    assert join_tile(layer_filters("conv", layer), 2) == [[0.5, -1.0], [0.25, 0.0]]
+    assert join_tile(layer_filters("conv", column_and_row()), 2) == []
+    assert join_tile(layer_filters("conv", CompositeConv(make_plan(ConvSpec(1, 2, 3), "sf"))), 2) == []
 
 
 def test_volumes_are_shown_as_planes_side_by_side_and_lines_as_a_row() -> None:

@@ -37,6 +37,19 @@ def kernel_tiles(layer: LayerFilters, count: int) -> list[Tile]:
     return [_tile(one, torch.ones_like(one)) for one in strongest_slices(layer.kernel, count)]
 
 
+def join_tile(layer: LayerFilters, count: int) -> Tile:
+    """Returns how the last stage mixes basis filters: a row for each of the strongest kernels, a column for each basis
+    filter, scaled by the largest weight; nothing where there is no 1×1 join of two stages.
+    """  # noqa: D205
+    last = layer.groups[-1]
+    if len(layer.plan.stages) != 2 or layer.kernel is None or last.weight[0, 0].numel() != 1 or last.stage != 1:
+        return []
+    if len(layer.plan.stages[1].groups) > 1:
+        return []
+    mixing = last.weight.flatten(1)[_strongest(layer.kernel, count)]
+    return [list(row) for row in (mixing / mixing.abs().max().clamp_min(1e-30)).tolist()]
+
+
 def energy_tile(layer: LayerFilters) -> Tile:
     """Returns the share of the kernel's energy at each tap of the window; nothing where there is no kernel."""
     if layer.kernel is None:
@@ -47,10 +60,13 @@ def energy_tile(layer: LayerFilters) -> Tile:
 
 def strongest_slices(weight: Tensor, count: int) -> Tensor:
     """Returns, of the filters with the most energy, the slice with the most: (count, extents)."""
-    energies = weight.flatten(2).square().sum(2)
-    filters = energies.sum(1).argsort(descending=True, stable=True)[:count]
-    channels = energies[filters].argmax(1)
+    filters = _strongest(weight, count)
+    channels = weight[filters].flatten(2).square().sum(2).argmax(1)
     return weight[filters, channels]
+
+
+def _strongest(weight: Tensor, count: int) -> Tensor:
+    return weight.flatten(1).square().sum(1).argsort(descending=True, stable=True)[:count]
 
 
 def _tile(values: Tensor, taps: Tensor) -> Tile:

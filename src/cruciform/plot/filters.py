@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cruciform.measure.filters import LayerFilters
-from cruciform.measure.tiles import Tile, basis_tiles, energy_tile, kernel_tiles
+from cruciform.measure.tiles import Tile, basis_tiles, energy_tile, join_tile, kernel_tiles
 from cruciform.plot.style import BLUE, GREY, INK, PAGE, SMALL, add_source, empty_figure
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHOWN = 16  # tiles of each kind
+WRITTEN = 5  # taps side by side, above which there is no room for their shares
 LINE = 8  # basis filters side by side
 COLOURS = "PuOr"  # white at zero; told apart by colour-blind eyes
 
@@ -39,18 +40,21 @@ def draw_filters(layers: Sequence[LayerFilters], *, source: str) -> "Figure":
 def draw_cross(layer: LayerFilters, *, source: str) -> "Figure":
     """Draws one layer as the paper does: each group of basis filters, and what they add up to."""
     groups = basis_tiles(layer, 25)
-    kernels = kernel_tiles(layer, 25)
-    figure = empty_figure(PAGE, 2.5)
-    found = figure.subplots(1, len(groups) + 2, squeeze=False)[0]
+    kernels, join = kernel_tiles(layer, 25), join_tile(layer, 25)
+    figure = empty_figure(PAGE, 2.5 if not join else 2.35)
+    found = figure.subplots(1, len(groups) + 2 + bool(join), squeeze=False)[0]
     for axes, (shape, tiles) in zip(found, groups, strict=False):
         show_tiles(axes, tiles, columns=5)
-        axes.set_title(f"{shape} basis filters", fontsize=SMALL + 1)
+        axes.set_title(
+            f"{shape} basis filters" if len(groups) < 3 and not join else f"{shape} basis", fontsize=SMALL + 1
+        )
+    if join:
+        _show_join(found[len(groups)], join, layer)
     show_tiles(found[-2], kernels, columns=5)
-    joined = "after the join" if len(layer.plan.stages) > 1 else "of the layer (no join)"
-    found[-2].set_title(f"kernels {joined}", fontsize=SMALL + 1)
+    found[-2].set_title("kernels" if join else "kernels of the layer (no join)", fontsize=SMALL + 1)
     energy = energy_tile(layer)
     picture = found[-1].imshow(energy, cmap="Blues", vmin=0)
-    for i, row in enumerate(energy):
+    for i, row in enumerate(energy if len(energy[0]) <= WRITTEN else ()):
         for j, share in enumerate(row):
             dark = (share or 0) > 0.6 * max(value or 0 for line in energy for value in line)
             found[-1].text(j, i, f"{share or 0:.0%}", fontsize=SMALL, ha="center", va="center",
@@ -58,13 +62,30 @@ def draw_cross(layer: LayerFilters, *, source: str) -> "Figure":
     picture.set_clim(0, max(value or 0 for line in energy for value in line))
     found[-1].set_xticks([])
     found[-1].set_yticks([])
-    found[-1].set_title("energy at each tap", fontsize=SMALL + 1)
+    found[-1].set_title("energy per tap", fontsize=SMALL + 1)
     bar = figure.colorbar(_scale(), ax=list(found), orientation="horizontal", aspect=60, shrink=0.5, pad=0.03)
     bar.set_ticks([-1, 0, 1], labels=["−1", "0", "1"])
     bar.set_label("weight / largest weight of the filter", fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL)
     add_source(figure, source)
     return figure
+
+
+def _show_join(axes: "Axes", join: Tile, layer: LayerFilters) -> None:
+    """Draws the weights by which kernels are made of basis filters, with a line between groups."""
+    axes.imshow([[value or 0.0 for value in row] for row in join], cmap=COLOURS, vmin=-1, vmax=1, aspect="auto",
+                interpolation="nearest")  # fmt: skip
+    axes.set_box_aspect(1)
+    axes.set_title("join", fontsize=SMALL + 1)
+    axes.set_yticks([])
+    axes.set_ylabel("kernel", fontsize=SMALL)
+    edges, start = [], 0
+    for group in layer.plan.stages[0].groups:
+        edges.append(start + group.filters / 2 - 0.5)
+        start += group.filters
+        axes.axvline(start - 0.5, color=INK, linewidth=0.6)
+    axes.set_xticks(edges, [one.shape for one in layer.groups if one.stage == 0], fontsize=SMALL)
+    axes.tick_params(length=0)
 
 
 def show_tiles(axes: "Axes", tiles: Sequence[Tile | None], *, columns: int) -> None:

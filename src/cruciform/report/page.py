@@ -1,5 +1,6 @@
 """Facts as one HTML page: no script, nothing from elsewhere, light or dark as the reader's system is."""
 
+import math
 from collections.abc import Sequence
 from importlib.resources import files
 
@@ -130,8 +131,18 @@ def _doctor(facts: Facts) -> Html:
         (block.name, "yes" if block.on_path else "no", f"{block.gradient_ratio:.3g}", f"{block.activation_ratio:.3g}")
         for block in found.blocks
     ]
-    columns = ("block", "on the deepest path", "gradient in / out", "activation out / in")
-    return _section("Gradient doctor", "", verdict, advice, _table(columns, rows, numbers=2))
+    path = [block for block in found.blocks if block.on_path]
+    level = [
+        (float(n), math.log10(block.gradient_level)) for n, block in enumerate(path, 1) if block.gradient_level > 0
+    ]
+    ratio = [
+        (float(n), math.log10(block.gradient_ratio)) for n, block in enumerate(path, 1) if block.gradient_ratio > 0
+    ]
+    curves: list[Line] = [("at its output / at the last block's", level), ("one block: in / out", ratio)]
+    chart = line_chart(curves, x="block on the deepest path", y="gradient's energy, log₁₀")
+    columns = ("block", "on path", "gradient in / out", "activation out / in")
+    table = _table(columns, rows, numbers=2)
+    return _section("Gradient doctor", "", verdict, advice, element("div", chart, class_="charts one"), table)
 
 
 def _curves(training: Training) -> Html:

@@ -92,6 +92,16 @@ def test_a_figure_can_be_read(name: str, material: Material) -> None:
     assert len(shown) > 5
 
 
+@pytest.mark.parametrize("kernel", [5, 7])
+def test_many_groups_and_large_windows_leave_room_for_their_words(kernel: int, tmp_path: Path) -> None:
+    layer = CompositeConv(make_plan(ConvSpec(3, 32, kernel, padding=kernel // 2), "lr-join-wfull"))
+    figure, _ = FIGURES.get("filters")(Material(tmp_path, nn.Sequential(layer), "a network"))
+    figure.canvas.draw()
+    found = list(words(figure))
+    assert not [(a.get_text(), b.get_text()) for (a, x), (b, y) in combinations(found, 2) if x.overlaps(y)]
+    assert all(figure.bbox.x0 - 1 <= box.x0 and box.x1 <= figure.bbox.x1 + 1 for _, box in found)
+
+
 def test_our_own_runs_are_marked_and_averaged_over_seeds(material: Material) -> None:
     points = own_points(material.results / "cifar10.json")
     assert [(one.network, one.seeds, one.epochs) for one in points] == [("nin", 2, 20), ("cifar_fast", 1, 20)]

@@ -56,3 +56,28 @@ def test_times_of_another_size_of_image_are_not_drawn_beside_these_counts(tmp_pa
     record_timings(details, tmp_path / "paper-timings.json", command="here")
     _, note = FIGURES.get("timings")(Material(tmp_path))
     assert "are for images of 32 pixels" in note
+
+
+@pytest.mark.slow
+def test_the_command_times_all_sixteen_groups(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from cruciform.cli.main import app
+
+    result = tmp_path / "new" / "timings.json"
+    words = [
+        "paper",
+        "timings",
+        "--target",
+        "torch",
+        "--rounds",
+        "2",
+        "--size",
+        "32",
+        "--result",
+        str(result),
+        "--json",
+    ]
+    answer = CliRunner().invoke(app, words)
+    assert answer.exit_code == 0, answer.output
+    assert len(json.loads(result.read_text("utf-8"))["details"]["layers"]) == 16

@@ -133,7 +133,7 @@ def test_a_run_is_shown_with_its_curves_its_initial_gradient_and_its_times(run: 
     said = " ".join(found.text)
     for words in ("done, 2 of 2 epochs", "learning rate", "the initial weights of the run (seed 0)", "found inside"):
         assert words in said
-    assert found.tags.count("polyline") >= 5  # four curves and the filters' spectra
+    assert found.tags.count("polyline") >= 7  # two of the doctor, five of training, and the filters' spectra
     assert "Times were left out" not in said
 
 
