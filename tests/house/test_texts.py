@@ -1,6 +1,7 @@
 """What the texts say must hold: links, code, commands, numbers."""
 
 import contextlib
+import csv
 import io
 import json
 import re
@@ -43,6 +44,12 @@ def test_the_readmes_counts_are_those_of_the_networks() -> None:
         assert (f"{counted.macs_paper:,}", f"{counted.params:,}") == (macs, params)
         assert round(100 * counted.macs_paper / 7508438696) == int(share)
         assert f"{100 * (published.top5 or 0):.2f}" == top5
+
+
+def test_the_readme_says_how_many_rows_need_a_reading() -> None:
+    rows = csv.DictReader((ROOT / "src" / "cruciform" / "models" / "published.csv").read_text("utf-8").splitlines())
+    assert sum(row["status"] == "explained" for row in rows) == 11
+    assert "Eleven of them need a reading" in README
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
