@@ -1,6 +1,5 @@
 """MONAI's 3-D networks: converted, saved, loaded and run in engines, each the same network throughout."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +13,14 @@ from cruciform.deploy.targets import TARGETS
 from cruciform.sources.build import build_network
 from cruciform.store.directory import Base, save
 
-pytestmark = pytest.mark.slow
-NETWORKS = ("UNet", "SegResNet", "DynUNet", "DenseNet121", "ResNet18", "VNet")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 SIZE = (1, 32, 32, 32)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("scheme", ["cross3", "planes"])
+@pytest.mark.parametrize(
+    ("name", "scheme"),
+    [("UNet", "planes"), *((name, "cross3") for name in ("UNet", "SegResNet", "DynUNet", "DenseNet121", "VNet"))],
+)
 def test_a_network_of_volumes_is_the_same_saved_loaded_and_deployed(name: str, scheme: str, tmp_path: Path) -> None:
     pytest.importorskip("monai")
     torch.manual_seed(0)
@@ -34,12 +34,8 @@ def test_a_network_of_volumes_is_the_same_saved_loaded_and_deployed(name: str, s
     with torch.no_grad():
         expected = model(torch.from_numpy(images))
         assert torch.equal(load(tmp_path / "model").eval()(torch.from_numpy(images)), expected)
-    for target in ("onnxruntime", "openvino"):
-        setting = Setting(TARGETS.get(target), SIZE)
-        for form in ("tail", "dense"):
-            build = Build(dict.fromkeys(composite_layers(model), form))
-            folder = tmp_path / f"{target}-{form}"
-            folder.mkdir()
-            found = build_engine(model, build, replace(setting, batch=2), folder)(images)
-            spread = np.ptp(expected.numpy())
-            assert np.abs(found - expected.numpy()).max() < 1e-4 * spread
+    for target, form in (("onnxruntime", "tail"), ("openvino", "dense")):
+        build = Build(dict.fromkeys(composite_layers(model), form))
+        (tmp_path / target).mkdir()
+        found = build_engine(model, build, Setting(TARGETS.get(target), SIZE, batch=2), tmp_path / target)(images)
+        assert np.abs(found - expected.numpy()).max() < 1e-4 * np.ptp(expected.numpy())
