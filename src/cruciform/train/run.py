@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from cruciform.errors import RunError
 from cruciform.files import write_text
@@ -113,7 +113,7 @@ class Run:
         recipe = self.recipe()
         epochs = [line for line in lines if line["event"] == "epoch"]
         last: dict[str, Any] = lines[-1] if lines else {}
-        ended = last.get("event") == "end"
+        ended = last.get("event") == "end" and last.get("state") in get_args(State)
         state: State = "running" if self.is_locked() else last["state"] if ended else "stopped"
         return {
             "run": str(self.directory),
