@@ -102,7 +102,7 @@ class Checkpoints:
         if old and not any(_is_whole(path) for path in self._paths()[-self.keep :]):
             return
         for path in old:
-            shutil.rmtree(path)
+            shutil.rmtree(path, ignore_errors=True)  # what was to be saved is; the next save tries again
 
     def _newest(self) -> str:
         whole = next((path for path in reversed(self._paths()) if _is_whole(path)), None)
