@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # torch first and by itself, held fast in every later install: left to a resolver, it comes with gigabytes of CUDA.
 TORCH ?= 2.13.0
 
-.PHONY: help setup check test test-slow bench bench-loop bench-ingest numbers coverage docs format build
+.PHONY: help setup check test test-slow test-hostile test-faults bench bench-loop bench-ingest numbers coverage docs format build
 
 help:  ## say what the verbs do
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /: /'
@@ -30,6 +30,13 @@ test: setup  ## the fast tier: under 3 minutes on 2 cores
 test-slow: setup  ## the slow tier: 2,000 examples for every law, and all tests marked slow
 	CRUCIFORM_EXAMPLES=2000 $(BIN)/pytest -n 2 tests/property --timeout 1800
 	$(BIN)/pytest -n 2 -m slow --durations 5
+
+test-hostile: setup  ## 40,000 hostile inputs, under 8 minutes on 2 cores; records results/hostile.json
+	$(BIN)/python tests/hostile/run.py --record
+
+test-faults: setup  ## 900 injected faults, under 15 minutes on 2 cores; records results/faults.json and docs/reliability.md
+	$(BIN)/python tests/faults/run.py --record
+	$(BIN)/python benchmarks/numbers_in_texts.py
 
 numbers: setup  ## write the numbers of results/ into README and docs
 	$(BIN)/python benchmarks/numbers_in_texts.py

@@ -61,6 +61,14 @@ def write_json(path: Path, data: Any) -> None:
     path.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
+def read_json(path: Path) -> Any:
+    """Reads plain data that we wrote, or raises where it is none: damaged, or put there by somebody else."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:  # deep nesting is no JSON of ours
+        raise DamagedError(f"{path} can't be read: {error}") from error
+
+
 @contextmanager
 def new_directory(directory: Path, *, manifest: Mapping[str, Any] | None = None) -> Iterator[Path]:
     """Gives a directory to fill, which gets its name when the block ends well and vanishes when it does not.
@@ -109,13 +117,12 @@ def _rename(part: Path, directory: Path) -> None:
 def read_manifest(directory: Path) -> dict[str, Any]:
     """Returns the manifest of a directory, or raises where anything in it is not what was written."""
     path = directory / MANIFEST
-    try:
-        manifest = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DamagedError(f"{directory} has no readable {MANIFEST}: {error}") from error
+    manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.pop("checksum", None) != _checksum(manifest):
         raise DamagedError(f"{path} is not what was written: its own checksum differs")
-    files = manifest["files"]
+    files = manifest.get("files")
+    if not isinstance(files, dict):
+        raise DamagedError(f"{path} does not list the files of {directory}")
     found = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file()} - {MANIFEST}
     if found != set(files):
         odd = ", ".join(sorted(found ^ set(files)))

@@ -303,7 +303,7 @@ class LayerPlan:
         """Returns the plan that ``to_json`` wrote."""
         try:
             data = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise PlanError(f"a plan is written as JSON; {error}") from error
         return cls.from_dict(data)
 

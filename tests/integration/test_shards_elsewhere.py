@@ -93,6 +93,34 @@ def test_shards_are_read_over_http_in_parts_though_the_server_is_busy_at_times(
         ShardSource(open_storage(f"{address}/nowhere"))
 
 
+def test_a_server_that_never_finishes_its_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("aiohttp")
+    monkeypatch.setattr("cruciform.data.storage.FIRST_WAIT", 0.001)
+    monkeypatch.setattr("cruciform.data.storage.PATIENCE", 0.2)
+    done = threading.Event()
+
+    class Trickle(Ranges):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b"x")
+            self.wfile.flush()
+            done.wait(20)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Trickle)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        with pytest.raises(DataError, match="can't be read after 4 tries"):
+            open_storage(f"http://127.0.0.1:{server.server_address[1]}/set").read("manifest.json")
+    finally:
+        done.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it leaves files open
 def test_the_webdataset_library_reads_them(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WDS_SECURE", "1")

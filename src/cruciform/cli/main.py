@@ -1,8 +1,8 @@
 """The program ``cruciform``: gathers the commands and turns our own errors into one sentence.
 
 Exit codes: 0 done, 1 the answer is no (a check failed, a network is judged untrainable), 2 the command can't be
-carried out as given, 3 and above what the error's class says (``cruciform.errors``), 130 and 143 interrupted by SIGINT
-or SIGTERM with the state saved.
+carried out as given, 3 and above what the error's class says (``cruciform.errors``), 129, 130 and 143 interrupted by
+SIGHUP, SIGINT or SIGTERM with the state saved.
 """
 
 import sys

@@ -51,7 +51,7 @@ def train(
 
     Two processes: cruciform train nin_cifar10 --backend ddp --workers 2
 
-    Ends with 0 when done, 130 or 143 when interrupted (its state is saved), 3 wrong recipe, 4 wrong data,
+    Ends with 0 when done, 129, 130 or 143 when interrupted (its state is saved), 3 wrong recipe, 4 wrong data,
     5 checkpoint not written or read, 6 a loss that is not finite, 7 a run that can't be started or gone on with.
     """
     from cruciform.cli.progress import make_observer

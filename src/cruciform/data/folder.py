@@ -2,10 +2,12 @@
 
 import io
 from pathlib import Path
+from stat import S_ISREG
 
 import numpy as np
 from PIL import Image as Pillow
 
+from cruciform.data.image_guard import refuse_many_scans, refuse_many_segments
 from cruciform.data.source import DATASETS, Image, Opening, Sample, need_path
 from cruciform.errors import BadSampleError, DataError
 
@@ -13,7 +15,8 @@ NAMES = {"train": ("train",), "test": ("val", "test", "validation")}
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})
 FORMATS = ("JPEG", "PNG", "WEBP")
 MOST_BYTES = 64 * 2**20
-MOST_PIXELS = 64 * 10**6
+MOST_PIXELS = {"JPEG": 64 * 10**6, "PNG": 40 * 10**6, "WEBP": 40 * 10**6}
+"""What is decoded within a second and a gigabyte."""
 
 
 class FolderSource:
@@ -55,9 +58,10 @@ def open_folder(opening: Opening) -> FolderSource:
 def read_image(path: Path, short_side: int | None = None) -> Image:
     """Reads and decodes the file of an image; see ``decode``."""
     try:
-        size = path.stat().st_size
-        if size > MOST_BYTES:
-            raise DataError(f"has {size:,} bytes; at most {MOST_BYTES:,} are read")
+        status = path.stat()
+        if not S_ISREG(status.st_mode):  # a pipe may never end, nor does a device
+            raise DataError("is no file")
+        _check_size(status.st_size)
         return decode(path.read_bytes(), short_side)
     except OSError as error:
         raise DataError(f"can't be read: {error.strerror}") from error
@@ -71,18 +75,40 @@ def decode(data: bytes, short_side: int | None = None) -> Image:
         short_side: Length that the shorter side is brought to. A JPEG is decoded at the smallest scale above it, which
             saves most of the work.
     """
+    _check_size(len(data))
+    refuse_many_segments(data)
     try:
         with Pillow.open(io.BytesIO(data), formats=FORMATS) as image:
             width, height = image.size
-            if width * height > MOST_PIXELS:
-                raise DataError(f"has {width}×{height} pixels; at most {MOST_PIXELS:,} are decoded")
+            most = MOST_PIXELS.get(image.format or "", MOST_PIXELS["JPEG"])  # a JPEG of several pictures is an MPO
+            _check_pixels(width, height, most)
+            refuse_many_scans(data, width * height)
             if short_side is None:
-                return np.asarray(image.convert("RGB"))
+                return np.asarray(_in_colour(image))
             scale = short_side / min(width, height)
             size = max(short_side, round(width * scale)), max(short_side, round(height * scale))
+            _check_pixels(*size, most)  # one that is long and thin grows by more than it has
             image.draft("RGB", size)
-            return np.asarray(image.convert("RGB").resize(size, Pillow.Resampling.BILINEAR))
+            return np.asarray(_in_colour(image).resize(size, Pillow.Resampling.BILINEAR))
     except DataError:
         raise
     except Exception as error:  # Pillow's decoders raise whatever they stumble over: OSError, ValueError, SyntaxError…
         raise DataError(f"can't be decoded: {error}") from error
+
+
+def _in_colour(image: Pillow.Image) -> Pillow.Image:
+    if image.mode == "RGB":
+        return image  # convert would copy it
+    colour = image.convert("RGB")
+    image.close()  # large ones need not lie in memory twice
+    return colour
+
+
+def _check_size(size: int) -> None:
+    if size > MOST_BYTES:
+        raise DataError(f"has {size:,} bytes; at most {MOST_BYTES:,} are read")
+
+
+def _check_pixels(width: int, height: int, most: int) -> None:
+    if width * height > most:
+        raise DataError(f"has {width}×{height} pixels; at most {most:,} are decoded")

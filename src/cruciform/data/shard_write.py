@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 
 from cruciform.data.folder import SUFFIXES, decode
-from cruciform.data.shard_index import INDEX, MANIFEST, NAMES, RECORD, File, Manifest, checksum
+from cruciform.data.shard_index import FORMAT, INDEX, MANIFEST, NAMES, RECORD, File, Manifest, about_sample, checksum
 from cruciform.errors import DataError, OptionError
 from cruciform.files import sha256, sync, write_text
 
@@ -45,6 +46,11 @@ class Item(NamedTuple):
     name: str
     label: int
     bytes: int
+
+    @property
+    def name_bytes(self) -> Any:  # bytes, which is the name of a field here
+        """Its name as the system has it, which need not be text."""
+        return self.name.encode("utf-8", "surrogateescape")
 
 
 @dataclass(frozen=True)
@@ -100,19 +106,30 @@ def list_items(given: Path) -> Listing:
 
 
 def _rows(table: Path) -> Iterator[tuple[Path, str, str]]:
-    with table.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        if not {"path", "label"} <= set(reader.fieldnames or ()):
-            raise DataError(f"{table} needs the columns path and label, not {', '.join(reader.fieldnames or ())}")
-        for row in reader:
-            yield table.parent / row["path"], row["path"], row["label"]
+    try:
+        with table.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            if not {"path", "label"} <= set(reader.fieldnames or ()):
+                raise DataError(f"{table} needs the columns path and label, not {', '.join(reader.fieldnames or ())}")
+            for row in reader:
+                name, label = row["path"], row["label"]
+                # Files are copied as they are: what is not named as an image is none of a data set's business.
+                if not (name and label) or Path(name).suffix.lower() not in SUFFIXES:
+                    names = ", ".join(sorted(SUFFIXES))
+                    raise DataError(f"{table}, line {reader.line_num}: needs a path that ends in {names}, and a label")
+                yield table.parent / name, name, label
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{table} can't be read as a table: {error}") from error
 
 
 def _size(path: Path) -> int:
     try:
-        return path.stat().st_size
-    except OSError as error:
+        status = path.stat()
+    except (OSError, ValueError) as error:  # a name with a zero byte in it is a ValueError
         raise DataError(f"{path} can't be read: {error}") from error
+    if not S_ISREG(status.st_mode):
+        raise DataError(f"{path} is no file")
+    return status.st_size
 
 
 def write_shards(
@@ -170,9 +187,9 @@ def _pieces(items: Sequence[Item], size: int) -> Iterator[range]:
 
 def _begin(parts: Path, items: Sequence[Item], writing: Writing) -> None:
     """Makes the folder of parts, or finds that it is of the same plan."""
-    digest = hashlib.sha256(repr((writing.size, writing.short_side)).encode())
+    digest = hashlib.sha256(repr((FORMAT, writing.size, writing.short_side)).encode())
     for item in items:
-        digest.update(f"{item.name}\0{item.label}\0{item.bytes}\n".encode())
+        digest.update(item.name_bytes + f"\0{item.label}\0{item.bytes}\n".encode())
     plan = parts / "plan"
     if plan.is_file() and plan.read_text("utf-8") != digest.hexdigest():
         raise DataError(
@@ -197,7 +214,8 @@ def _write_shard(out: Path, number: int, piece: range, items: Sequence[Item], wr
             item = items[index]
             data, suffix = _bytes_of(item, writing.short_side)
             key = f"{index:09d}"
-            records[row] = (number, item.label, tar.tell() + BLOCK, len(data), checksum(data), 0)
+            check = checksum(data, about_sample(index, item.label, item.name_bytes))
+            records[row] = (number, item.label, tar.tell() + BLOCK, len(data), check, 0)
             _add(tar, f"{key}{suffix}", data)
             _add(tar, f"{key}.cls", str(item.label).encode())
         tar.write(bytes(2 * BLOCK))
@@ -242,16 +260,16 @@ def _finish(
 ) -> Manifest:
     parts = out / PARTS
     records: NDArray[Any] = np.concatenate([np.load(parts / f"{number:06d}.npy") for number in range(len(pieces))])
-    names = [item.name.encode() for item in items]
+    names = [item.name_bytes for item in items]
     records["name_end"] = np.cumsum([len(name) for name in names])
     np.save(parts / INDEX, records)
     (parts / NAMES).write_bytes(b"".join(names))
-    files = []
+    files: dict[str, File] = {}
     for name in (INDEX, NAMES):
         sync(parts / name)
-        files.append(File(name, (parts / name).stat().st_size, sha256(parts / name)))
+        files[name] = File(name, (parts / name).stat().st_size, sha256(parts / name))
         (parts / name).replace(out / name)
-    manifest = Manifest(classes, len(items), tuple(shards), *files)
+    manifest = Manifest(classes, len(items), tuple(shards), files[INDEX], files[NAMES])
     write_text(out / MANIFEST, manifest.to_json())
     shutil.rmtree(parts)
     return manifest

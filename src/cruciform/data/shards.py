@@ -4,12 +4,14 @@ from pathlib import Path
 
 from cruciform.data.folder import MOST_BYTES, decode
 from cruciform.data.folder import NAMES as SPLITS
-from cruciform.data.shard_index import INDEX, MANIFEST, NAMES, File, Manifest, ShardIndex, checksum, map_index
+from cruciform.data.shard_index import INDEX, MANIFEST, NAMES, File, Manifest, ShardIndex, map_index
 from cruciform.data.source import DATASETS, Opening, Sample
 from cruciform.data.storage import LocalStorage, Storage, open_storage
 from cruciform.data.whitening import cache_folder
 from cruciform.errors import BadSampleError, DataError
 from cruciform.files import new_file, sha256
+
+MOST_OFFSET = 2**63 - 1  # that a system can be asked for
 
 
 class ShardSource:
@@ -43,11 +45,11 @@ class ShardSource:
         """Returns the bytes of a sample as they were written."""
         record = self.index.records[number]
         shard, length = int(record["shard"]), int(record["length"])
-        if shard >= len(self._names) or length > MOST_BYTES:
+        if shard >= len(self._names) or length > MOST_BYTES or int(record["offset"]) > MOST_OFFSET:
             raise DataError(f"its record in the index is impossible: shard {shard}, {length:,} bytes")
         data = self._storage.read_range(self._names[shard], int(record["offset"]), length)
-        if len(data) != length or checksum(data) != int(record["check"]):
-            raise DataError("its bytes are not what was written: the checksum differs")
+        if not self.index.is_what_was_written(number, data):
+            raise DataError("it is not what was written: the checksum of its bytes, number, label and name differs")
         return data
 
     def describe(self, number: int) -> str:

@@ -20,6 +20,7 @@ PROTOCOLS: Final = ("file", "memory", "http", "https", "s3", "gs")
 
 TRIES: Final = 4
 FIRST_WAIT: Final = 0.2  # seconds; doubled each time
+PATIENCE: Final = 60.0  # seconds for one answer over HTTP: a server that sends a byte now and then is as good as dead
 MOST_OPEN: Final = 128
 T = TypeVar("T")
 
@@ -97,7 +98,7 @@ class RemoteStorage(Storage):
 
         try:
             self._system: Any
-            self._system, self._folder = fsspec.core.url_to_fs(self.root)
+            self._system, self._folder = fsspec.core.url_to_fs(self.root, **_options(protocol))
         except ImportError as error:
             raise MissingExtraError(f"{root} needs a package more: {error}") from error
 
@@ -128,6 +129,14 @@ class RemoteStorage(Storage):
                 # Not all readers again at the same moment.
                 time.sleep(FIRST_WAIT * 2 ** (number - 1) * random.uniform(0.5, 1))  # noqa: S311
         raise AssertionError("unreachable")
+
+
+def _options(protocol: str) -> dict[str, Any]:
+    if protocol not in ("http", "https"):
+        return {}  # the others' own libraries have bounds
+    import aiohttp
+
+    return {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=PATIENCE)}}
 
 
 def open_storage(root: str) -> Storage:

@@ -72,6 +72,7 @@ class OnnxRuntime(Target):
             raise MissingExtraError(
                 f"ONNX Runtime is not installed ({error}): pip install 'cruciform[onnx]'"
             ) from error
+        _refuse_data_outside(folder / FILE)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
@@ -83,6 +84,33 @@ class OnnxRuntime(Target):
             return np.asarray(session.run([first], {name: images})[0])
 
         return run
+
+
+def _refuse_data_outside(path: Path) -> None:
+    """Raises where a file has weights in other files: we write none, and such a place may be anywhere."""
+    data = path.read_bytes()
+    if b"location" not in data:  # the key under which every place outside is named
+        return
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        model = onnx.load_model_from_string(data)
+    except DecodeError as error:
+        raise DeployError(f"{path} is no ONNX file: {error}") from error
+    if _has_data_outside(model):
+        raise DeployError(f"{path} names other files for its weights; artefacts hold all of theirs inside")
+
+
+def _has_data_outside(message: Any) -> bool:
+    for field, value in message.ListFields():
+        if field.name == "external_data":
+            return True
+        if field.message_type is not None:
+            inner = [value] if hasattr(value, "ListFields") else value
+            if any(map(_has_data_outside, inner)):
+                return True
+    return False
 
 
 def _program(graph: GraphModule, input_size: tuple[int, ...], *, batch: int) -> Any:

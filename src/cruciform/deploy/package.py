@@ -7,7 +7,6 @@
     DIR/manifest.json     checksums of both
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -20,8 +19,8 @@ from cruciform.deploy.choose import Choice
 from cruciform.deploy.forms import composite_layers
 from cruciform.deploy.target import Engine
 from cruciform.deploy.targets import TARGETS
-from cruciform.errors import DamagedError, DeployError
-from cruciform.files import MANIFEST, new_directory, read_manifest, write_json
+from cruciform.errors import CruciformError, DamagedError, DeployError, first_line
+from cruciform.files import MANIFEST, new_directory, read_json, read_manifest, write_json
 from cruciform.measure.record import hardware, versions
 
 FORMAT = 1
@@ -84,12 +83,25 @@ def ship(
 
 def open_artefact(directory: Path, *, threads: int = 1) -> Engine:
     """Returns what runs an artefact, where it is what was written."""
+    target = TARGETS.get(str(read_report(directory).get("target")))
+    try:
+        return target.load(directory, threads=threads)
+    except CruciformError:
+        raise
+    except Exception as error:  # every engine raises errors of its own
+        raise DeployError(f"{directory} can't be opened by its engine: {first_line(error)}") from error
+
+
+def read_report(directory: Path) -> dict[str, Any]:
+    """Returns what is known about an artefact, where it is what was written."""
     try:
         read_manifest(directory)
-        report = json.loads((directory / REPORT).read_text("utf-8"))
-    except (DamagedError, OSError, ValueError) as error:
+        report = read_json(directory / REPORT)
+    except (DamagedError, OSError) as error:
         raise DeployError(f"{directory} is not what 'cruciform deploy' wrote: {error}; see {MANIFEST}") from error
-    return TARGETS.get(report["target"]).load(directory, threads=threads)
+    if not isinstance(report, dict):
+        raise DeployError(f"{directory / REPORT} is not what 'cruciform deploy' wrote: it holds no table")
+    return report
 
 
 def verdict(choice: Choice) -> str:

@@ -47,15 +47,16 @@ class FolderInputs:
         """A sum over names and sizes."""
         digest = hashlib.sha256()
         for name in self._names:
-            digest.update(f"{name}\0{(self._folder / name).stat().st_size}\n".encode())
+            size = f"\0{(self._folder / name).stat().st_size}\n".encode()
+            digest.update(name.encode("utf-8", "surrogateescape") + size)
         return digest.hexdigest()
 
     def __len__(self) -> int:
         return len(self._names)
 
     def name(self, number: int) -> str:
-        """Returns its path below the folder."""
-        return self._names[number]
+        """Returns its path below the folder, as text: what of it is none is shown as �."""
+        return self._names[number].encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
     def image(self, number: int) -> Image:
         """Decodes it."""

@@ -1,7 +1,8 @@
 """Predictions as files: inputs are cut into parts, each a file that is whole or absent; all make one in the end.
 
 A part is a function of the network and its inputs, so it does not matter who computes it, when, or how often: what is
-there is not computed again, and the whole is the same to the byte.
+there is not computed again, and the whole is the same to the byte. The name of a part holds the checksum of its bytes:
+one that is damaged is as good as absent.
 
 ::
 
@@ -11,6 +12,7 @@ there is not computed again, and the whole is the same to the byte.
 
 import json
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 
 from cruciform.errors import DataError, MissingExtraError, RunError
 from cruciform.files import new_file, write_text
+from cruciform.files import sha256 as file_sha256
 from cruciform.predict.inputs import Inputs
 from cruciform.predict.predictor import Predictor
 
@@ -76,7 +79,7 @@ class Parts:
         """Makes the folder, or finds that its parts are of the same network and inputs."""
         job = self._folder / "job.json"
         text = json.dumps({**identity, **self._asking._asdict(), "inputs_count": self._inputs}, sort_keys=True)
-        if job.is_file() and job.read_text("utf-8") != text:
+        if job.is_file() and job.read_bytes() != text.encode():
             raise RunError(
                 f"{self._folder} holds parts of other inputs, another network or other options; go on with those, or "
                 "delete it to begin anew"
@@ -86,21 +89,29 @@ class Parts:
 
     def missing(self) -> list[int]:
         """Returns the parts that are not there yet."""
-        return [number for number in range(self.count) if not self._path(number).is_file()]
+        return [number for number in range(self.count) if self._find(number) is None]
 
     def make(self, number: int, predictor: Predictor, inputs: Inputs) -> None:
         """Computes one part and writes it."""
         first = number * self._asking.part
         rows = predict_rows(predictor, inputs, range(first, min(first + self._asking.part, self._inputs)), self._asking)
-        with new_file(self._path(number)) as hidden:
-            parquet.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), hidden)
+        buffer = pa.BufferOutputStream()
+        parquet.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), buffer)
+        data = buffer.getvalue().to_pybytes()
+        with new_file(self._folder / f"{number:08d}-{sha256(data).hexdigest()}.parquet") as hidden:
+            hidden.write_bytes(data)
 
     def join(self) -> int:
         """Makes one file of all parts, removes them, and returns how many inputs could not be read."""
         errors = 0
         with new_file(self._out) as hidden, parquet.ParquetWriter(hidden, SCHEMA) as writer:
             for number in range(self.count):
-                table = parquet.read_table(self._path(number), schema=SCHEMA)
+                path = self._find(number)
+                if path is None:
+                    raise RunError(
+                        f"part {number} of {self._folder} is missing or damaged; the same command makes it anew"
+                    )
+                table = parquet.read_table(path, schema=SCHEMA)
                 errors += len(table) - table["error"].null_count
                 writer.write_table(table)
         for path in self._folder.iterdir():
@@ -108,8 +119,13 @@ class Parts:
         self._folder.rmdir()
         return errors
 
-    def _path(self, number: int) -> Path:
-        return self._folder / f"{number:08d}.parquet"
+    def _find(self, number: int) -> Path | None:
+        """Returns a part that is what was written; others of its number are removed."""
+        for path in sorted(self._folder.glob(f"{number:08d}-*.parquet")):
+            if path.stem.partition("-")[2] == file_sha256(path):
+                return path
+            path.unlink()
+        return None
 
 
 def predict_rows(predictor: Predictor, inputs: Inputs, numbers: range, asking: Asking) -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """A trained network, ready to be asked: an artefact of 'cruciform deploy' in its engine, or a run in PyTorch."""
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from pydantic import TypeAdapter
 
 from cruciform.data.randomness import KeyedGenerator
 from cruciform.data.source import Image
-from cruciform.deploy.package import REPORT, open_artefact
+from cruciform.deploy.package import REPORT, open_artefact, read_report
 from cruciform.deploy.target import Engine
 from cruciform.errors import DataError, DeployError, OptionError
 from cruciform.files import MANIFEST
@@ -76,14 +75,18 @@ def open_predictor(model: str, *, threads: int = 1) -> Predictor:
     """Opens an artefact or a run."""
     path = Path(model)
     if (path / REPORT).is_file():
-        report = json.loads((path / REPORT).read_text("utf-8"))
+        report = read_report(path)
         if not report.get("preparation"):
             raise DeployError(
                 f"{model} does not say what is done to an image before; deploy it from a run of 'cruciform train'"
             )
         identity = hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest()
         engine = open_artefact(path, threads=threads)
-        return Predictor(engine, read_preparation(report["preparation"]), tuple(report["input_size"]), identity)
+        try:
+            preparation, size = read_preparation(report["preparation"]), tuple(report["input_size"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise DeployError(f"{model} says nothing sensible of what is done to an image before: {error}") from error
+        return Predictor(engine, preparation, size, identity)
     if Run(path).exists:
         torch.set_num_threads(threads)
         trained = trained_network(path)

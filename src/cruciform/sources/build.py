@@ -5,8 +5,12 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from cruciform.errors import CruciformError, OptionError, first_line
 from cruciform.sources import monai, timm, torchvision, zoo  # noqa: F401
 from cruciform.sources.source import SOURCES
+
+FETCHING = ("pretrained", "weights", "checkpoint", "cache_dir")
+"""How names of options begin by which libraries fetch weights or read files of them."""
 
 
 class Built(NamedTuple):
@@ -31,5 +35,18 @@ def build_network(reference: str, options: Mapping[str, Any] | None = None) -> B
     """
     source, name = split_reference(reference)
     library = SOURCES.get(source)
-    model = library.build(name, options or {})
+    fetching = sorted(option for option in options or {} if option.startswith(FETCHING))
+    if fetching:
+        raise OptionError(
+            f"{reference}: networks are built without trained weights, so {', '.join(fetching)} can't be given; load "
+            "weights into the network yourself"
+        )
+    try:
+        model = library.build(name, options or {})
+    except CruciformError:
+        raise
+    except Exception as error:  # a library that is given what it does not expect raises whatever it stumbles over
+        if not options:
+            raise
+        raise OptionError(f"{reference} can't be built with {dict(options)!r:.200}: {first_line(error)}") from error
     return Built(model, library.input_size(name, model))

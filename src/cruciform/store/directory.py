@@ -10,14 +10,13 @@ Reading rebuilds the base network by its source's own list of names (or takes th
 layers of the plans in their places and loads the weights. Nothing in a directory can name code to run.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_model, save_model
 from torch import nn
 
@@ -25,8 +24,8 @@ from cruciform.conversion.api import build_layer, finish_layer
 from cruciform.conversion.eligible import class_name, why_skip
 from cruciform.conversion.report import ConversionReport
 from cruciform.conversion.surgery import find_modules, replace_modules_
-from cruciform.errors import StoreError, first_line
-from cruciform.files import new_directory, sha256, write_json
+from cruciform.errors import CruciformError, DamagedError, StoreError, first_line
+from cruciform.files import new_directory, read_json, sha256, write_json
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, spec_of
 from cruciform.plan import LayerPlan
 from cruciform.sources.build import build_network
@@ -86,18 +85,19 @@ def load(directory: Path | str, model: nn.Module | None = None) -> nn.Module:
     """
     directory = Path(directory)
     card = _read_card(directory)
+    plans = {name: LayerPlan.from_dict(plan) for name, plan in card["layers"].items()}
     if model is None:
         reference, options = card["base"]["reference"], card["base"]["options"]
         if reference is None:
             raise StoreError(
                 f"{directory} does not say how its base network is built; give it: load({str(directory)!r}, model)"
             )
+        _compare_sizes(directory, reference, options, plans)
         model = build_network(reference, options).model
-    plans = {name: LayerPlan.from_dict(plan) for name, plan in card["layers"].items()}
     model = _put_plans_(model, plans)
     try:
         load_model(model, str(directory / WEIGHTS))
-    except (RuntimeError, SafetensorError) as error:
+    except (RuntimeError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise StoreError(f"the weights in {directory} do not fit the network: {first_line(error)}") from error
     return model
 
@@ -105,7 +105,34 @@ def load(directory: Path | str, model: nn.Module | None = None) -> nn.Module:
 def input_size(directory: Path | str) -> tuple[int, ...] | None:
     """Returns the size of the input that a directory names, where it names one."""
     size = _read_card(Path(directory))["input_size"]
-    return tuple(int(extent) for extent in size) if size else None
+    if size is not None and not (isinstance(size, list) and all(type(extent) is int for extent in size)):
+        raise StoreError(f"{directory} names {size!r} as the size of its input; it is a list of whole numbers")
+    return tuple(size) if size else None
+
+
+def _compare_sizes(directory: Path, reference: str, options: Mapping[str, Any], plans: Mapping[str, LayerPlan]) -> None:
+    """Raises where a card describes a network that its own weights do not fit: before any memory is taken for it."""
+    try:
+        with torch.device("meta"):
+            sketch = _put_plans_(build_network(reference, options).model, plans)
+    except CruciformError:
+        raise
+    except Exception:  # some libraries' networks compute while they are built, and can't be sketched
+        return
+    try:
+        with safe_open(str(directory / WEIGHTS), "pt") as file:
+            saved = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, ValueError, TypeError) as error:
+        raise StoreError(f"the weights in {directory} can't be read: {first_line(error)}") from error
+    missing = {id(tensor): (name, tensor) for name, tensor in sketch.state_dict(keep_vars=True).items()}
+    for name, tensor in sketch.state_dict(keep_vars=True).items():
+        if saved.get(name) == tuple(tensor.shape):
+            missing.pop(id(tensor), None)  # of those that share memory, one name is saved
+    for name, tensor in missing.values():
+        raise StoreError(
+            f"the weights in {directory} do not fit the network: {name} should be {tuple(tensor.shape)}, and is "
+            f"{saved.get(name, 'missing')}"
+        )
 
 
 def _put_plans_(model: nn.Module, plans: Mapping[str, LayerPlan]) -> nn.Module:
@@ -125,8 +152,8 @@ def _put_plans_(model: nn.Module, plans: Mapping[str, LayerPlan]) -> nn.Module:
 def _read_card(directory: Path) -> dict[str, Any]:
     path = directory / CARD
     try:
-        card = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+        card = read_json(path)
+    except DamagedError as error:
         raise StoreError(f"{directory} is not a model directory: {error}") from error
     check_keys(card, KEYS, str(path), StoreError)
     if card["format"] != FORMAT:

@@ -7,7 +7,6 @@
                               manifest.json       checksums of both, written last
 """
 
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cruciform.errors import CheckpointError, DamagedError, NonFiniteError
-from cruciform.files import DISK_FULL, new_directory, read_manifest, sweep, write_json
+from cruciform.files import DISK_FULL, new_directory, read_json, read_manifest, sweep, write_json
 
 FORMAT = 1
 TENSORS, VALUES = "state.safetensors", "state.json"
@@ -41,6 +40,13 @@ class Checkpoint(NamedTuple):
     values: dict[str, Any]
     path: Path
 
+    def part(self, name: str) -> dict[str, Any]:
+        """Returns the values of one part of the state."""
+        part = self.values.get(name)
+        if not isinstance(part, dict):
+            raise CheckpointError(f"{self.path} is no checkpoint of a run: it has no values for {name!r}")
+        return part
+
 
 @dataclass(frozen=True)
 class Checkpoints:
@@ -59,7 +65,7 @@ class Checkpoints:
         for name, tensor in tensors.items():
             if tensor.is_floating_point() and not torch.isfinite(tensor).all():
                 raise NonFiniteError(f"{name} is not finite after step {step}, so it is not saved; {self._newest()}")
-        path = self.folder / f"{_PREFIX}{step:08d}"
+        path = self.folder / _name(step)
         try:
             with new_directory(path, manifest={"format": FORMAT, "step": step}) as part:
                 save_file(_apart(tensors), str(part / TENSORS))
@@ -96,7 +102,7 @@ class Checkpoints:
         if old and not any(_is_whole(path) for path in self._paths()[-self.keep :]):
             return
         for path in old:
-            shutil.rmtree(path)
+            shutil.rmtree(path, ignore_errors=True)  # what was to be saved is; the next save tries again
 
     def _newest(self) -> str:
         whole = next((path for path in reversed(self._paths()) if _is_whole(path)), None)
@@ -109,10 +115,16 @@ def load(path: Path) -> Checkpoint:
         manifest = read_manifest(path)
         if manifest.get("format") != FORMAT:
             raise CheckpointError(f"{path} has format {manifest.get('format')!r}; this version reads {FORMAT}")
-        values = json.loads((path / VALUES).read_text("utf-8"))
-        return Checkpoint(int(manifest["step"]), load_file(str(path / TENSORS)), values, path)
+        step, values = manifest.get("step"), read_json(path / VALUES)
+        if type(step) is not int or path.name != _name(step) or not isinstance(values, dict):
+            raise CheckpointError(f"{path} is no checkpoint: its step is {step!r}, its values {type(values).__name__}")
+        return Checkpoint(step, load_file(str(path / TENSORS)), values, path)
     except (DamagedError, OSError, ValueError, KeyError, SafetensorError) as error:
         raise CheckpointError(f"{path} can't be read: {error}") from error
+
+
+def _name(step: int) -> str:
+    return f"{_PREFIX}{step:08d}"
 
 
 def _is_whole(path: Path) -> bool:

@@ -87,7 +87,7 @@ def _value(text: str) -> Any:
         return None  # TOML has no word for it; leaving the key out means the same
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # not all that tomllib can't read is an error of its own kind
         return text  # a word without quotes, as shells leave them
 
 

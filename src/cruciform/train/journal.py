@@ -57,9 +57,10 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
 
 
 def parsed(text: bytes) -> dict[str, Any] | None:
-    """Returns a line of a log; None where a kill tore it."""
+    """Returns a line of a log; None where a kill tore it, or where it is none of ours."""
     try:
         line = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return line if isinstance(line, dict) else None
+    ours = isinstance(line, dict) and isinstance(line.get("event"), str) and type(line.get("step", 0)) is int
+    return line if ours else None

@@ -101,7 +101,7 @@ def _restore(recipe: Recipe, run: Run | None, runtime: Alone, *, classes: int) -
     checkpoint, problems = run.checkpoints().load_newest()
     if checkpoint is None:
         raise CheckpointError(f"{run.directory} has no whole checkpoint. {' '.join(problems)}")
-    learner.load_state_(checkpoint.tensors, checkpoint.values["learner"])
+    learner.load_state_(checkpoint.tensors, checkpoint.part("learner"))
     return learner, checkpoint.step
 
 

@@ -171,11 +171,14 @@ class Learner:
             if self.lookahead:
                 self.lookahead.load_(parts["slow"])
             self._scaler.load_state_dict(values["scaler"])
-        except (RuntimeError, KeyError) as error:
+            self._load_optimiser_(parts["optimiser"])
+        except (RuntimeError, LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise CheckpointError(f"the checkpoint is of another network or recipe: {first_line(error)}") from error
+
+    def _load_optimiser_(self, tensors: Mapping[str, Tensor]) -> None:
         by_name = dict(self.model.named_parameters())
         self.optimiser.state.clear()
-        for name, tensor in parts["optimiser"].items():
+        for name, tensor in tensors.items():
             key, _, parameter_name = name.partition(".")
             parameter = by_name[parameter_name]
             # Laid out in memory as the parameter is: fused optimisers walk both side by side.

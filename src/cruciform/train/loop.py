@@ -7,7 +7,7 @@ to the bit, and it does not matter how often or when a run was stopped.
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,12 @@ from cruciform.train.memory import keep_freed_memory
 from cruciform.train.network import build_model
 from cruciform.train.observer import Observer, Plan, StepRecord
 from cruciform.train.prepared import first_images
+from cruciform.train.progress import Progress, read_progress
 from cruciform.train.recipe import Recipe
 from cruciform.train.records import LogObserver, SampleObserver, TensorBoardObserver
 from cruciform.train.run import Run
 from cruciform.train.runtime import Runtime
-from cruciform.train.schedule import Moment, PlateauState
+from cruciform.train.schedule import Moment
 from cruciform.train.signals import Signals
 
 MOST_BAD_STEPS = 10
@@ -48,31 +49,6 @@ class Interrupted(Exception):  # noqa: N818  (not an error)
     def __init__(self, signal: int, step: int) -> None:
         super().__init__(f"interrupted after step {step}; its state is saved")
         self.signal = signal
-
-
-@dataclass
-class Progress:
-    """How far a run has got, apart from what it has learnt.
-
-    Attributes:
-        step: Steps taken: global batches consumed.
-        evaluated: Epochs whose end was dealt with.
-        loss: Sum of the losses since the epoch began, over all ranks.
-        samples: How many samples that is over.
-        seconds: Time spent on training since the epoch began, in all starts of the run.
-        bad_steps: Steps whose gradient was not finite.
-        bad_samples: Numbers of samples that can't be read.
-        plateau: What the schedule remembers.
-    """
-
-    step: int = 0
-    evaluated: int = 0
-    loss: float = 0.0
-    samples: int = 0
-    seconds: float = 0.0
-    bad_steps: int = 0
-    bad_samples: list[int] = field(default_factory=list)
-    plateau: PlateauState = field(default_factory=PlateauState)
 
 
 @dataclass(frozen=True)
@@ -319,11 +295,10 @@ class _Training:
             )
 
     def _become_(self, checkpoint: Checkpoint) -> None:
-        values = dict(checkpoint.values["progress"])
-        self.progress = Progress(**{**values, "plateau": PlateauState(**values["plateau"])})
+        self.progress = read_progress(checkpoint)
         if not self.runtime.leads:  # sums over ranks were saved; they are counted once
             self.progress.loss, self.progress.samples = 0.0, 0
-        self.learner.load_state_(checkpoint.tensors, checkpoint.values["learner"])
+        self.learner.load_state_(checkpoint.tensors, checkpoint.part("learner"))
 
     def _save(self) -> None:
         """Saves the state. Only the leader writes; all learn whether it could, and none goes on where it could not."""

@@ -76,16 +76,22 @@ class SampleObserver(Observer):
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
-        self._journal = Journal(folder / f"{uuid4().hex}.jsonl")
-        self._rank = rank
+        self._path, self._rank = folder / f"{uuid4().hex}.jsonl", rank
+        self._journal: Journal | None = None
+
+    def started(self, plan: Plan) -> None:
+        """Begins the file: not before, or one rank would write into a directory that another has yet to look at."""
+        self._journal = Journal(self._path)
 
     def stepped(self, record: StepRecord) -> None:
         """Writes the numbers."""
-        self._journal.write("samples", step=record.step, rank=self._rank, numbers=record.numbers)
+        if self._journal:
+            self._journal.write("samples", step=record.step, rank=self._rank, numbers=record.numbers)
 
     def ended(self, state: str, step: int, error: BaseException | None) -> None:
         """Ends the file."""
-        self._journal.close()
+        if self._journal:
+            self._journal.close()
 
 
 class TensorBoardObserver(Observer):

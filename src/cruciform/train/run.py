@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from cruciform.errors import RunError
-from cruciform.files import write_text
+from cruciform.files import sweep, write_text
 from cruciform.train.checkpoint import Checkpoints
 from cruciform.train.cookbook import RUN_RECIPE, load_recipe
 from cruciform.train.journal import read_journal
@@ -62,6 +62,7 @@ class Run:
 
     def prepare(self, recipe: Recipe, *, resume: bool) -> None:
         """Makes the directory, or finds that it is of the same recipe."""
+        sweep(self.directory)  # a start that was killed while it wrote the recipe
         if not self.exists:
             if self.directory.exists() and any(path.name != "lock" for path in self.directory.iterdir()):
                 raise RunError(f"{self.directory} exists and is not a run; choose another with --run DIR")
@@ -113,7 +114,7 @@ class Run:
         recipe = self.recipe()
         epochs = [line for line in lines if line["event"] == "epoch"]
         last: dict[str, Any] = lines[-1] if lines else {}
-        ended = last.get("event") == "end"
+        ended = last.get("event") == "end" and last.get("state") in get_args(State)
         state: State = "running" if self.is_locked() else last["state"] if ended else "stopped"
         return {
             "run": str(self.directory),

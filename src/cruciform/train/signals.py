@@ -5,7 +5,7 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-WATCHED = (signal.SIGTERM, signal.SIGINT)
+WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Signals:
@@ -20,7 +20,8 @@ class Signals:
 
     def __enter__(self) -> "Signals":
         if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
-            self._before = {number: signal.signal(number, self._receive) for number in WATCHED}
+            heard = [number for number in WATCHED if signal.getsignal(number) != signal.SIG_IGN]  # nohup stays nohup
+            self._before = {number: signal.signal(number, self._receive) for number in heard}
         return self
 
     def __exit__(

@@ -1,6 +1,7 @@
 """The base of a recipe's tables: typed, checked when made, never changed; unknown keys are refused with a hint."""
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 from cruciform.errors import MissingExtraError, RecipeError
@@ -33,8 +34,13 @@ def read_table(kind: type[T], data: Mapping[str, Any], what: str) -> T:
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        known = sorted(set(_paths(kind.model_json_schema())))
+        known = _known(kind)
         raise RecipeError(f"{what}: " + "; ".join(_say(one, known) for one in error.errors())) from None
+
+
+@cache
+def _known(kind: type[Table]) -> list[str]:
+    return sorted(set(_paths(kind.model_json_schema())))
 
 
 def _say(error: Any, known: list[str]) -> str:
@@ -58,6 +64,8 @@ def _say(error: Any, known: list[str]) -> str:
 
 def _bare(parts: list[str], known: list[str]) -> list[str]:
     """Leaves out what pydantic puts into paths and no recipe has: numbers in lists, and the kind of a choice."""
+    if not parts:
+        return ["the recipe"]
     bare: list[str] = []
     for part in parts[:-1]:
         if ".".join((*bare, part)) in known:

@@ -180,7 +180,7 @@ def test_reading_gives_the_manifest_less_what_is_damaged(shards: Path) -> None:
         data[int(record["offset"]) + int(record["length"]) // 2] ^= 255
         path.write_bytes(bytes(data))
     source = ShardSource(open_storage(str(shards)))
-    with pytest.raises(BadSampleError, match=r"shard-0.*, sample 3 \(class.*\): its bytes are not what was written"):
+    with pytest.raises(BadSampleError, match=r"shard-0.*, sample 3 \(class.*\): it is not what was written"):
         source[3]
 
     def small(image: np.ndarray, random: object) -> np.ndarray:

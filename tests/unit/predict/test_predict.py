@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from cruciform.cli.main import app
 from cruciform.data.shard_write import Writing, list_items, write_shards
 from cruciform.errors import DeployError, OptionError, RunError
-from cruciform.predict.parts import Asking
+from cruciform.files import new_directory
+from cruciform.predict.parts import Asking, Parts
 from cruciform.predict.predictor import open_predictor, read_preparation
 from cruciform.predict.run import Request, run_prediction
 from cruciform.train.cookbook import load_recipe
@@ -117,10 +118,27 @@ def test_shards_and_folders_get_the_same_answers(images: Path, run: Path, tmp_pa
 
 
 def test_a_network_that_does_not_say_how_images_are_prepared_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "deploy.json").write_text('{"preparation": null}')
+    with new_directory(tmp_path / "artefact", manifest={"format": 1}) as part:
+        (part / "deploy.json").write_text('{"preparation": null}')
     with pytest.raises(DeployError, match="does not say what is done to an image before"):
-        open_predictor(str(tmp_path))
+        open_predictor(str(tmp_path / "artefact"))
     with pytest.raises(OptionError, match="neither an artefact of 'cruciform deploy' nor a run"):
         open_predictor(str(tmp_path / "absent"))
     with pytest.raises(OptionError, match="whitened by GCN and ZCA"):
         read_preparation({"prepare": [], "data": {"whiten": {"scale": 55}}})
+
+
+@pytest.mark.parametrize("damage", [b"", b"PAR1 nothing PAR1"])
+def test_a_part_that_was_damaged_is_made_anew(run: Path, images: Path, tmp_path: Path, damage: bytes) -> None:
+    whole, out = tmp_path / "whole.parquet", tmp_path / "out.parquet"
+    request = Request(str(run), str(images / "val"), str(whole))
+    run_prediction(request, ASKING)
+    original = Parts.join
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Parts, "join", lambda self: 0)  # interrupted when all parts are there
+        run_prediction(request._replace(out=str(out)), ASKING)
+    part = sorted(out.with_name("out.parquet.parts").glob("0*.parquet"))[2]
+    part.write_bytes(damage)
+    assert Parts.join is original
+    assert run_prediction(request._replace(out=str(out)), ASKING).computed == 1
+    assert out.read_bytes() == whole.read_bytes()

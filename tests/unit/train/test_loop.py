@@ -332,3 +332,53 @@ def test_a_compiled_network_learns_the_same(make: Any, tmp_path: Path) -> None:
     second = weights(tmp_path / "compiled")
     assert first.keys() == second.keys()
     assert all(torch.isfinite(tensor).all() for tensor in second.values())
+
+
+def test_a_start_that_was_killed_while_it_wrote_the_recipe_can_be_made_again(make: Any, tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    run.directory.mkdir()
+    (run.directory / ".part-recipe.json").write_text("{")
+    run.prepare(make(), resume=True)
+    assert run.exists
+    assert not list(run.directory.glob(".part-*"))
+
+
+def test_what_is_too_old_and_can_not_be_removed_does_not_end_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cruciform.train.checkpoint import Checkpoints
+
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(1, {"a": torch.zeros(1)}, {})
+
+    def refuse(*given: object, **options: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("os.rmdir", refuse)
+    checkpoints.save(2, {"a": torch.zeros(1)}, {})
+    monkeypatch.undo()
+    found, problems = checkpoints.load_newest()
+    assert found is not None
+    assert (found.step, problems) == (2, [])
+
+
+def test_no_rank_writes_before_all_have_agreed_to_start(make: Any, tmp_path: Path) -> None:
+    from cruciform.train.records import SampleObserver
+
+    observer = SampleObserver(tmp_path / "run" / "samples", rank=1)
+    assert not (tmp_path / "run").exists(), "the leader would take it for somebody else's folder"
+    observer.ended("failed", 0, None)
+
+
+def test_a_hang_up_is_heard_unless_nohup_was_asked_for() -> None:
+    from cruciform.train.signals import Signals
+
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        for handler, heard in ((signal.SIG_DFL, signal.SIGHUP), (signal.SIG_IGN, 0)):
+            signal.signal(signal.SIGHUP, handler)
+            with Signals() as signals:
+                signal.raise_signal(signal.SIGHUP)
+                assert signals.received == heard
+    finally:
+        signal.signal(signal.SIGHUP, before)
