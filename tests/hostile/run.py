@@ -98,8 +98,9 @@ def many(given: argparse.Namespace, folder: Path) -> int:
     if given.record:
         summary = {"inputs": total[1], "failures": len(failures), "kinds": len(rows), "seconds": round(seconds)}
         details = [dict(zip(("kind", "inputs", "refused", "taken", *FAILURES), row, strict=True)) for row in rows]
-        record_result(RESULT, summary=summary, details=details, command="python tests/hostile/run.py --record",
-                      n=total[1], packages=("pillow", "safetensors", "onnxruntime", "pyarrow", "pydantic"))  # fmt: skip
+        command = f"python tests/hostile/run.py --record --seed {given.seed} --share {given.share:g}"
+        packages = ("pillow", "safetensors", "onnxruntime", "pyarrow", "pydantic")
+        record_result(RESULT, summary=summary, details=details, command=command, n=total[1], packages=packages)
     print(json.dumps({"inputs": total[1], "failures": len(failures), "seconds": round(seconds, 1)}))
     return 1 if failures else 0
 
