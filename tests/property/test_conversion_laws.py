@@ -28,17 +28,22 @@ FILLS = ("normal", "zeros", "infinite", "not a number", "tiny", "huge", "transpo
 def convolutions(draw: st.DrawFn) -> nn.Module:
     rank, groups = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     padding = draw(per_axis(rank, 0, 3) | st.sampled_from(["same", "valid"]))
+    kernel = draw(per_axis(rank, 1, 5))
+    dtype = draw(st.sampled_from(DTYPES if rank < 3 else DTYPES[:2]))
+    if dtype is torch.float16 and 1 in kernel:
+        # Conv1d(1, 4, 1, stride=3, padding=2, dilation=2) of one pixel ends torch 2.13 with a segmentation fault.
+        dtype = torch.float32
     conv = CONVS[rank](
         groups * draw(st.integers(1, 4)),
         groups * draw(st.integers(1, 5)),
-        draw(per_axis(rank, 1, 5)),
+        kernel,
         stride=1 if padding == "same" else draw(per_axis(rank, 1, 3)),
         padding=padding,
         dilation=draw(per_axis(rank, 1, 3)),
         groups=groups,
         bias=draw(st.booleans()),
         padding_mode=draw(st.sampled_from(MODES)),
-        dtype=draw(st.sampled_from(DTYPES if rank < 3 else DTYPES[:2])),
+        dtype=dtype,
     )
     fill = draw(st.sampled_from(FILLS))
     with torch.no_grad():
