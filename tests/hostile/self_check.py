@@ -48,7 +48,7 @@ def misbehave(trial: Trial) -> None:
         lambda: ctypes.string_at(0),
         spin,
         lambda: time.sleep(60),
-        lambda: np.ones(2**26, np.float32).sum(),
+        lambda: np.ones(2**28, np.float32).sum(),
         lie,
         run_code,
         lambda: pickle.loads(b"cbuiltins\nlen\n."),  # noqa: S301

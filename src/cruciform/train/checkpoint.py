@@ -116,7 +116,9 @@ def load(path: Path) -> Checkpoint:
         if manifest.get("format") != FORMAT:
             raise CheckpointError(f"{path} has format {manifest.get('format')!r}; this version reads {FORMAT}")
         step, values = manifest.get("step"), read_json(path / VALUES)
-        if type(step) is not int or path.name != _name(step) or not isinstance(values, dict):
+        # Copies, as Ray keeps them, have names of their own; one that has our kind of name must have its own.
+        renamed = path.name.startswith(_PREFIX) and type(step) is int and path.name != _name(step)
+        if type(step) is not int or renamed or not isinstance(values, dict):
             raise CheckpointError(f"{path} is no checkpoint: its step is {step!r}, its values {type(values).__name__}")
         return Checkpoint(step, load_file(str(path / TENSORS)), values, path)
     except (DamagedError, OSError, ValueError, KeyError, SafetensorError) as error:

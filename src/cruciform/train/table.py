@@ -9,6 +9,7 @@ from cruciform.registry import did_you_mean
 
 try:
     from pydantic import BaseModel, ConfigDict, ValidationError
+    from pydantic_core import PydanticSerializationError
 except ImportError as error:
     raise MissingExtraError(f"recipes are checked with pydantic ({error}): pip install 'cruciform[train]'") from error
 
@@ -32,7 +33,11 @@ def read_table(kind: type[T], data: Mapping[str, Any], what: str) -> T:
         what: Where it comes from, for the message.
     """
     try:
-        return kind.model_validate(data)
+        made = kind.model_validate(data)
+        made.model_dump_json()  # what can't be written down can't be gone on with: half of a character, for instance
+        return made
+    except PydanticSerializationError as error:
+        raise RecipeError(f"{what} holds something that can't be written down: {error}") from error
     except ValidationError as error:
         known = _known(kind)
         raise RecipeError(f"{what}: " + "; ".join(_say(one, known) for one in error.errors())) from None

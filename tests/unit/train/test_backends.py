@@ -93,3 +93,12 @@ def test_only_ray_goes_on_with_fewer_workers(tmp_path: Path) -> None:
         Job(recipe, Run(tmp_path), workers=2, least=3)
     with pytest.raises(RunError, match="--least-workers 1 is for --backend ray: ddp goes on with all"):
         start(Job(recipe, Run(tmp_path), workers=2, least=1), "ddp")
+
+
+def test_a_log_can_name_no_error_of_its_own(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    journal = Journal(run.log)
+    journal.write("end", step=3, state="failed", error="__doc__", reason="something")
+    journal.close()
+    with pytest.raises(RunError, match="something"):
+        check_end(run)

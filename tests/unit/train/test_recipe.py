@@ -117,3 +117,8 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         load_recipe(path)
     with pytest.raises(RecipeError, match="can't be read as a recipe"):
         load_recipe(tmp_path / "absent.toml")
+
+
+def test_half_of_a_character_is_refused() -> None:
+    with pytest.raises(RecipeError, match="holds something that can't be written down"):
+        load_recipe("nin_cifar10", ["data.path=\udc80"])

@@ -58,5 +58,8 @@ def check_end(run: Run) -> None:
     """Raises, in the process that started the others, the error that the log says they ended with."""
     last = (read_journal(run.log) or [{}])[-1]
     if last.get("state") != "done":
-        kind = getattr(errors, str(last.get("error")), RunError)
-        raise kind(str(last.get("reason") or "the processes of the run ended without a word in its log"))
+        kind = getattr(errors, str(last.get("error")), None)
+        known = isinstance(kind, type) and issubclass(kind, errors.CruciformError)  # a log is only text
+        raise (kind if known else RunError)(
+            str(last.get("reason") or "the processes of the run ended without a word in its log")
+        )
