@@ -196,3 +196,13 @@ def test_a_bad_batch_leaves_no_trace_where_it_is_skipped() -> None:
     assert result.failed
     after, _ = learner.state()
     assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_copy_may_have_any_name_but_another_checkpoints(tmp_path: Path) -> None:
+    save(tmp_path, 7)
+    whole = tmp_path / "step-00000007"
+    shutil.copytree(whole, tmp_path / "checkpoint_of_ray")
+    assert load(tmp_path / "checkpoint_of_ray").step == 7
+    shutil.copytree(whole, tmp_path / "step-00000009")
+    with pytest.raises(CheckpointError, match="is no checkpoint: its step is 7"):
+        load(tmp_path / "step-00000009")

@@ -59,7 +59,6 @@ def check_end(run: Run) -> None:
     last = (read_journal(run.log) or [{}])[-1]
     if last.get("state") != "done":
         kind = getattr(errors, str(last.get("error")), None)
-        known = isinstance(kind, type) and issubclass(kind, errors.CruciformError)  # a log is only text
-        raise (kind if known else RunError)(
-            str(last.get("reason") or "the processes of the run ended without a word in its log")
-        )
+        if not isinstance(kind, type) or not issubclass(kind, errors.CruciformError):  # a log is only text
+            kind = RunError
+        raise kind(str(last.get("reason") or "the processes of the run ended without a word in its log"))
