@@ -13,6 +13,7 @@ import shutil
 import signal
 import struct
 import sys
+import tempfile
 import time
 import traceback
 from collections import Counter
@@ -146,6 +147,7 @@ def _work(kind: Kind, seed: int, batch: Sequence[int], folder: Path, shared: mma
         os.dup2(os.open(folder / "stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)  # decoders write there at will
         _limit_memory()
         scratch = folder / f"scratch-{os.getpid()}"
+        tempfile.gettempdir()  # asked for the first time, it tries to write there; torch asks in the middle of a trial
         audit = Audit(scratch)
         verdicts: Counter[str] = Counter()
         for place, number in enumerate(batch):
