@@ -33,7 +33,7 @@ from cruciform.data.shards import ShardSource
 from cruciform.data.storage import open_storage
 from cruciform.data.transforms import RandomCrop
 from cruciform.errors import DataError
-from cruciform.measure.record import record_result
+from cruciform.measure.record import peak_memory, record_result
 
 RESULT = Path(__file__).parents[1] / "results" / "ingest.json"
 IMAGES = Path(os.environ.get("CRUCIFORM_DATA", "")) / "imagenette128" / "train"
@@ -106,19 +106,13 @@ def measure_index(folder: Path) -> dict[str, float]:
 def open_index(folder: Path) -> None:
     """Says how long it took, and how much more memory than before was in use at any moment."""
     Path("/proc/self/clear_refs").write_text("5", "ascii")  # forget how much was in use at most so far
-    before = _most_memory()
+    before = peak_memory()
     start = time.perf_counter()
     source = ShardSource(open_storage(str(folder)))
     if int(source.index.records[MANY - 1]["label"]) != 7:
         raise SystemExit("the last record is not what was written")
     seconds = time.perf_counter() - start
-    print(json.dumps({"seconds": seconds, "megabytes": (_most_memory() - before) / 1024}))
-
-
-def _most_memory() -> int:
-    """Returns kilobytes."""
-    lines = Path("/proc/self/status").read_text("ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    print(json.dumps({"seconds": seconds, "megabytes": (peak_memory() - before) / 2**20}))
 
 
 def measure_damage(folder: Path, count: int) -> dict[str, Any]:

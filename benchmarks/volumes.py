@@ -27,7 +27,7 @@ from cruciform.deploy.package import open_artefact, ship
 from cruciform.deploy.suites import AS, build_suite_network
 from cruciform.deploy.targets import TARGETS
 from cruciform.measure.macs import profile
-from cruciform.measure.record import record_result
+from cruciform.measure.record import peak_memory, record_result
 
 RESULT = Path(__file__).parents[1] / "results" / "volumes.json"
 NETWORKS = ("monai:UNet-3d", "monai:SegResNet-3d", "monai:DynUNet-3d", "monai:VNet-3d")
@@ -50,9 +50,7 @@ def run_window(artefact: Path) -> None:
             volume, (WINDOW,) * 3, 1, lambda window: torch.from_numpy(engine(window.numpy())), overlap=OVERLAP
         )
         times.append(time.process_time() - start)
-    status = Path("/proc/self/status").read_text("ascii").splitlines()
-    peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
-    print(json.dumps({"seconds": times[-1], "megabytes": peak / 1024}))
+    print(json.dumps({"seconds": times[-1], "megabytes": peak_memory() / 2**20}))
 
 
 def examine(network: str, target: str, tell: Tell) -> dict[str, Any]:

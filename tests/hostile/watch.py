@@ -25,6 +25,7 @@ from kind import Kind, Silent, Trial
 from trials import Failure, chance
 
 from cruciform.errors import CruciformError
+from cruciform.measure.record import peak_memory
 
 SUITE = "hostile"
 BATCH = 400
@@ -178,7 +179,7 @@ def _try(kind: Kind, seed: int, number: int, folder: Path, scratch: Path, audit:
             shutil.rmtree(scratch)
         if run or audit.heard:
             return "executed", "; ".join(audit.heard) or "the payload ran"
-        if (memory := _peak()) > MOST_MEMORY:
+        if (memory := peak_memory()) > MOST_MEMORY:
             Path("/proc/self/clear_refs").write_text("5")
             return "memory", f"{memory / 2**20:,.0f} MB"
         if seconds <= SLOW or what not in ("taken", "refused"):
@@ -206,10 +207,3 @@ def _limit_memory() -> None:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     mapped = pages * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (mapped + ADDRESSES, mapped + ADDRESSES))
-
-
-def _peak() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) * 1024
-    return 0

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from cruciform.measure.record import record_result
+from cruciform.measure.record import peak_memory, record_result
 
 
 def test_a_result_is_written_whole_with_its_circumstances(tmp_path: Path) -> None:
@@ -22,3 +22,10 @@ def test_a_result_that_can_not_be_written_leaves_the_old_one(tmp_path: Path) -> 
     with pytest.raises(TypeError):
         record_result(path, summary={"a": 2}, details=object(), command="", n=1)
     assert json.loads(path.read_text("utf-8"))["summary"] == {"a": 1}
+
+
+def test_the_peak_of_memory_rises_with_what_is_held() -> None:
+    before = peak_memory()
+    held = bytearray(before + 2**24)
+    held[:] = b"\1" * len(held)
+    assert peak_memory() >= before + 2**24

@@ -72,3 +72,9 @@ def versions(packages: Sequence[str] = ()) -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "not installed"
     return found
+
+
+def peak_memory() -> int:
+    """Returns the most bytes of memory that this process has had at once, on Linux."""
+    lines = Path("/proc/self/status").read_text("ascii").splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
