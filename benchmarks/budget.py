@@ -109,8 +109,10 @@ def _mixed(uniform: dict[str, Any], model: nn.Module, survey: Survey, setting: S
     """Finds the best mixture that takes no longer than one scheme everywhere, timed beside it."""
     scheme, limit = uniform["asked"], uniform["measured"]
     everywhere = uniform_plan(survey, scheme)
+    quickest = sum(min(option.costs[SECONDS] for option in layer.options) for layer in survey.layers)
+    least = 1 + quickest / survey.dense[SECONDS] + 1e-9
     for _ in range(3):
-        plan = choose(survey, {SECONDS: Limit(limit, relative=True)})
+        plan = choose(survey, {SECONDS: Limit(max(limit, least), relative=True)})
         candidates = {
             "dense": (model, {}),
             "uniform": build(model, everywhere["mapping"], everywhere["forms"], setting.input_size),

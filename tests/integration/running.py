@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from kill_driver import write_data
 from torch import Tensor
 
@@ -47,7 +48,12 @@ def command(*words: object) -> "subprocess.Popen[str]":
 
 
 def finish(process: "subprocess.Popen[str]", timeout: float = 240) -> str:
-    output, _ = process.communicate(timeout=timeout)
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # it takes its workers with it; left alone, it would disturb the tests after this one
+        output, _ = process.communicate(timeout=60)
+        pytest.fail(f"not done after {timeout} s:\n{output}")
     assert process.returncode == 0, output
     return output
 

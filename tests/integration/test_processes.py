@@ -55,7 +55,7 @@ def test_torchrun_goes_on_after_a_rank_was_killed(recipe: Callable[..., Path], t
         if f"\0RANK={victim}\0".encode() in (Path("/proc") / str(child) / "environ").read_bytes()
     ]
     os.kill(ranks[0], signal.SIGKILL)
-    finish(process)
+    assert "connectFullMesh failed" not in finish(process), "the new ranks called the dead ones"
     whole, broken = weights(tmp_path / "whole"), weights(tmp_path / "broken")
     assert all(torch.equal(whole[name], broken[name]) for name in whole)
     assert Run(tmp_path / "broken").status()["starts"] > 1

@@ -15,13 +15,15 @@ from types import FrameType
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from cruciform.errors import CruciformError, RunError
 from cruciform.train.backends.backend import BACKENDS, Job, check_end, prepare
 from cruciform.train.loop import Interrupted, train
 from cruciform.train.runtime import Together, pick_device
 
-RESTARTS = 10  # the first one after a kill often does not come about: gloo finds a port that is closing, or waits
+RESTARTS = 10
 CONNECT = 30  # seconds
 LAUNCHED = "CRUCIFORM_LAUNCHED"
 """Environment variable: set in processes that were started by the launcher below, which speaks for them."""
@@ -61,9 +63,14 @@ def _join(job: Job) -> bool:
 
 
 def _connect(backend: str) -> None:
-    """Finds the others, soon or not at all: after a kill, gloo may wait for one who will never come."""
+    """Finds the others, soon or not at all."""
     seconds = float(os.environ.get(TIMEOUT, "600"))
-    dist.init_process_group(backend, timeout=timedelta(seconds=min(CONNECT, seconds)))
+    soon = timedelta(seconds=min(CONNECT, seconds))
+    store, rank, world = next(rendezvous("env://", timeout=soon))
+    # torchrun keeps one store for all attempts. Without a prefix for each, those who start again after a kill find the
+    # addresses of the dead in it, and call them until the time is over.
+    own = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    dist.init_process_group(backend, store=own, rank=rank, world_size=world, timeout=soon)
     # There is no public way to give finding each other and working together different times.
     dist.distributed_c10d._set_pg_timeout(timedelta(seconds=seconds))
 
