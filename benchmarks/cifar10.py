@@ -11,10 +11,10 @@ epochs × images ÷ the speed of a quiet machine (``training_speed.py``, all net
 """
 
 import argparse
-import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from quiet_speeds import at_quiet_speed
 
 from cruciform.cli.progress import make_observer
 from cruciform.measure.record import record_result
@@ -25,7 +25,6 @@ from cruciform.train.race_result import read_finishes
 
 ROOT = Path(__file__).parents[1]
 RESULT, PICTURE = ROOT / "results" / "cifar10.json", ROOT / "docs" / "cifar10.png"
-SPEEDS = ROOT / "results" / "training-speed.json"
 DENSE, LOW_RANK = "cifar_fast", "cifar_fast_lr3"
 # One schedule for all three, found on held-out images: the recipe's own falls over 307 epochs.
 NIN = ["epochs=20", "precision=bf16", 'schedule={kind = "one-cycle", start = 0.2, peak = 0.2, end = 0.0}']
@@ -35,19 +34,9 @@ SUITES: dict[str, dict[str, tuple[str, list[str]]]] = {
 }
 
 
-def on_a_quiet_machine(finish: Finish) -> Finish:
-    """Returns a run with the times that it would have had with the machine for itself, where its speed is known."""
-    speeds = json.loads(SPEEDS.read_text("utf-8"))["summary"] if SPEEDS.is_file() else {}
-    speed = speeds.get(f"{finish.name}_images_per_second")
-    if speed is None:
-        return finish
-    curve = [{**point, "seconds": round(point["epoch"] * finish.samples / speed, 1)} for point in finish.curve]
-    return replace(finish, curve=curve)
-
-
 def record(finishes: Sequence[Finish]) -> None:
     """Writes all runs as they were, and what the texts quote."""
-    groups = by_contestant([on_a_quiet_machine(finish) for finish in finishes])
+    groups = by_contestant([at_quiet_speed(finish) for finish in finishes])
     found = {name: summarise(group) for name, group in groups.items()}
     summary: dict[str, float] = {}
     for short, name in (("dense", DENSE), ("lowrank", LOW_RANK), ("nin", "nin"), ("nin_c3", "nin_c3"),

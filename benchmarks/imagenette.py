@@ -5,12 +5,15 @@
 
 The recipes are the paper's for ILSVRC (crops, mirroring, rate, decay); a machine of two cores can afford other sizes
 only: crops of 112 pixels, batches of 64, bfloat16, and few epochs, over which the rate goes up and down once.
-Each run is recorded when it ends. Two of these may run at once, with one thread each: OMP_NUM_THREADS=1.
+Each run is recorded when it ends; times are those of a quiet machine, where training_speed.py found them. Two of these
+may run at once, with one thread each: OMP_NUM_THREADS=1.
 """
 
 import argparse
 import os
 from pathlib import Path
+
+from quiet_speeds import at_quiet_speed
 
 from cruciform.cli.progress import make_observer
 from cruciform.data.shard_index import MANIFEST
@@ -52,7 +55,7 @@ def main() -> None:
     known = read_finishes(RESULT)
     for finish in run_race(contestants, range(1), given.runs, finished=known, observe=make_observer):
         command = "CRUCIFORM_DATA=DIR python benchmarks/imagenette.py"
-        record_race([*read_finishes(RESULT), finish], RESULT, command=command)
+        record_race([*read_finishes(RESULT), at_quiet_speed(finish)], RESULT, command=command)
         print(
             f"{finish.name}: {finish.top1:.2%} right, {finish.seconds:.0f} s, {finish.macs / 1e6:.0f} MMAC", flush=True
         )

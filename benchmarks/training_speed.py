@@ -1,16 +1,21 @@
 """How much of the saving in MACs becomes time in training? Real steps of dense and low-rank networks, in turns.
 
     python benchmarks/training_speed.py                 writes results/training-speed.json
+    python benchmarks/training_speed.py nin             one suite only, into the same file
 
-A step is the recipe's own (bfloat16, batch 1,024, backward pass, Nesterov, slow weights), all threads, wall time,
-on one batch of noise that lies in memory. The shortest of some rounds counts. Where the time goes is shown beside.
+A step is the recipe's own (bfloat16, its batch, backward pass, optimiser, slow weights), all threads, wall time, on one
+batch of noise that lies in memory. The shortest of some rounds counts; the first network of a suite is what the others
+are compared with. Where the time goes is shown beside.
 """
 
 import argparse
+import json
 import time
 from pathlib import Path
 from typing import Any
 
+import cifar10
+import imagenette
 import torch
 from torch.profiler import ProfilerActivity, profile
 
@@ -21,10 +26,17 @@ from cruciform.train.cookbook import load_recipe
 from cruciform.train.learner import Learner
 from cruciform.train.memory import keep_freed_memory
 from cruciform.train.network import build_model
+from cruciform.train.recipe import Recipe
 from cruciform.train.runtime import Alone
 
 RESULT = Path(__file__).parents[1] / "results" / "training-speed.json"
-BASELINE = "cifar_fast"
+FAST = ("cifar_fast", "cifar_fast_lr", "cifar_fast_cross", "cifar_fast_lr3")
+SUITES: dict[str, dict[str, Recipe]] = {
+    "fast": {name: load_recipe(f"{name}_cifar10") for name in FAST},
+    "nin": {name: load_recipe(recipe, changes) for name, (recipe, changes) in cifar10.SUITES["nin"].items()},
+    "imagenette": {name: load_recipe(f"{name}_ilsvrc", imagenette.CHANGES) for name in ("vgg11_gmp", "vgg11_gmp_lr")},
+}
+SIDES = {"fast": 32, "nin": 32, "imagenette": imagenette.SIDE}
 STEPS = 500  # of a whole training: the first layer's biases have stopped learning by step 200
 KINDS = {
     "convolution_backward": "convolutions, backward",
@@ -44,11 +56,10 @@ KINDS = {
 }
 
 
-def make_learner(model: str) -> tuple[Learner, int]:
+def make_learner(recipe: Recipe, side: int) -> tuple[Learner, int]:
     """Returns a learner of a recipe, and the MACs of its network."""
-    recipe = load_recipe(f"{model}_cifar10")
     network = build_model(recipe.model, classes=10, seed=0)
-    counted = macs.profile(network, (3, 32, 32)).macs
+    counted = macs.profile(network, (3, side, side)).macs
     return Learner(recipe, network, Alone(torch.device("cpu"))), counted
 
 
@@ -65,27 +76,26 @@ def where_time_goes(step: Any) -> dict[str, float]:
     return {kind: round(share, 4) for kind, share in sorted(shares.items(), key=lambda item: -item[1])}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("networks", nargs="*", default=["cifar_fast_lr", "cifar_fast_cross", "cifar_fast_lr3"])
-    parser.add_argument("--rounds", type=int, default=15)
-    given = parser.parse_args()
-    keep_freed_memory()
-    learners = {name: make_learner(name) for name in (BASELINE, *given.networks)}
-    size = learners[BASELINE][0].recipe.batch
-    images = torch.randint(0, 256, (size, 3, 32, 32), dtype=torch.uint8).to(memory_format=torch.channels_last)
+def measure(suite: str, rounds: int) -> tuple[dict[str, float], dict[str, Any]]:
+    """Times the steps of all networks of a suite in turns; returns what the texts quote, and the details."""
+    side = SIDES[suite]
+    learners = {name: make_learner(recipe, side) for name, recipe in SUITES[suite].items()}
+    baseline = next(iter(learners))
+    size = learners[baseline][0].recipe.batch
+    images = torch.randint(0, 256, (size, 3, side, side), dtype=torch.uint8).to(memory_format=torch.channels_last)
     batch = Batch(images, torch.randint(0, 10, (size,)), tuple(range(size)), size, size)
     times: dict[str, list[float]] = {name: [] for name in learners}
-    for number in range(given.rounds + 1):
+    for number in range(rounds + 1):
         for name, (learner, _) in learners.items():
             start = time.perf_counter()
             learner.step(batch, 200 + number, 1.0, steps=STEPS)
             if number:  # the first one warms up
                 times[name].append(time.perf_counter() - start)
     best = {name: min(values) for name, values in times.items()}
-    summary, details = {}, {}
+    summary: dict[str, float] = {}
+    details: dict[str, Any] = {}
     for name, (learner, counted) in learners.items():
-        mac_ratio, time_ratio = counted / learners[BASELINE][1], best[name] / best[BASELINE]
+        mac_ratio, time_ratio = counted / learners[baseline][1], best[name] / best[baseline]
         summary |= {
             f"{name}_images_per_second": round(size / best[name], 1),
             f"{name}_realised": round(mac_ratio / time_ratio, 3),
@@ -94,9 +104,26 @@ def main() -> None:
         details[name] = {"macs": counted, "seconds": times[name], "shares": profiled}
         print(f"{name}: {size / best[name]:.0f} images/s, {mac_ratio:.3f} of the MACs, {time_ratio:.3f} of the time, "
               f"realised {mac_ratio / time_ratio:.2f}; {profiled}", flush=True)  # fmt: skip
-    record_result(
-        RESULT, summary=summary, details=details, command="python benchmarks/training_speed.py", n=given.rounds
-    )
+    return summary, details
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("suites", nargs="*", default=list(SUITES))
+    parser.add_argument("--rounds", type=int, default=15)
+    given = parser.parse_args()
+    keep_freed_memory()
+    known = json.loads(RESULT.read_text("utf-8")) if RESULT.is_file() else {"summary": {}, "details": {}}
+    for suite in given.suites:
+        summary, details = measure(suite, given.rounds)
+        known = {"summary": {**known["summary"], **summary}, "details": {**known["details"], **details}}
+        record_result(
+            RESULT,
+            summary=known["summary"],
+            details=known["details"],
+            command="python benchmarks/training_speed.py",
+            n=given.rounds,
+        )
 
 
 if __name__ == "__main__":

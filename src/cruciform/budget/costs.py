@@ -1,8 +1,9 @@
 """What every plan costs a layer, measured in the engine that the network will run in, and kept for the next time.
 
-A layer is timed between two pointwise convolutions, with its non-linearity: so the order in memory that an engine
-prefers is the one that the layer finds in its network, and a concatenation has a reader. All candidates of a layer take
-turns with the dense one; what counts is the **difference** to it, for all that is common to both falls out:
+A layer is timed between two pointwise convolutions, with its non-linearity and the pooling behind it: so the order in
+memory that an engine prefers is the one that the layer finds in its network, and a concatenation has a reader. All
+candidates of a layer take turns with the dense one; what counts is the **difference** to it, for all
+that is common to both falls out:
 
     time of a network ≈ time of the dense network + Σ over layers (time of its plan − time of the dense layer)
 
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from torch import nn
 
+from cruciform.budget.surroundings import Pooling
 from cruciform.deploy.build import Build, Setting, build_engine, noise
 from cruciform.deploy.clock import time_engines
 from cruciform.deploy.forms import Form
@@ -32,6 +34,7 @@ from cruciform.spec import ConvSpec
 
 DENSE = "full"
 FORMS: tuple[Form, ...] = ("tail", "split")
+MAX_POOLINGS: tuple[Callable[..., nn.Module], ...] = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
 READER = 16  # filters of the pointwise convolution behind
 FEWEST = 8  # channels; with fewer the layer reads the image itself, and has no convolution before it
 
@@ -43,10 +46,12 @@ class Kind:
     Attributes:
         spec: What they compute.
         input_size: Channels and spatial size of what they read.
+        pooling: What follows, if that is a pooling.
     """
 
     spec: ConvSpec
     input_size: tuple[int, ...]
+    pooling: Pooling | None = None
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,7 @@ def _measure(kind: Kind, schemes: Sequence[str], setting: Setting, tell: Callabl
             except PlanError as error:
                 problems[scheme] = str(error)
                 continue
-            network = surrounded(plan)
+            network = surrounded(plan, kind.pooling)
             for form in ("",) if plan.is_dense else FORMS:
                 name = f"{scheme} {form}"
                 tell(f"{describe(kind)['convolution']} as {name}")
@@ -153,12 +158,13 @@ def _measure(kind: Kind, schemes: Sequence[str], setting: Setting, tell: Callabl
     return CostTable(costs, {scheme: why for scheme, why in problems.items() if scheme not in costs})
 
 
-def surrounded(plan: LayerPlan) -> nn.Sequential:
-    """Returns a layer as it stands in a network: read from a convolution, followed by a ReLU, read by a convolution."""
+def surrounded(plan: LayerPlan, pooling: Pooling | None = None) -> nn.Sequential:
+    """Returns a layer as in a network: behind a convolution, followed by ReLU and pooling, read by a convolution."""
     spec = plan.spec
     convolution: Callable[..., nn.Module] = PLAIN_CONVOLUTIONS[spec.rank - 1]
     before = [convolution(spec.in_channels, spec.in_channels, 1), nn.ReLU()] if _place(spec) else []
-    return nn.Sequential(*before, CompositeConv(plan), nn.ReLU(), convolution(spec.out_channels, READER, 1)).eval()
+    behind = [nn.ReLU(), *([MAX_POOLINGS[spec.rank - 1](*pooling)] if pooling else [])]
+    return nn.Sequential(*before, CompositeConv(plan), *behind, convolution(spec.out_channels, READER, 1)).eval()
 
 
 def _place(spec: ConvSpec) -> int:
@@ -170,7 +176,11 @@ def describe(kind: Kind) -> dict[str, object]:
     """Returns what a kind of layer is, in words and as data."""
     sizes = "×".join(map(str, kind.spec.kernel))
     words = f"{sizes}, {kind.spec.in_channels} → {kind.spec.out_channels} of {'×'.join(map(str, kind.input_size[1:]))}"
-    return {"convolution": words, "spec": kind.spec.to_dict(), "input_size": list(kind.input_size)}
+    described: dict[str, object] = {"spec": kind.spec.to_dict(), "input_size": list(kind.input_size)}
+    if kind.pooling is not None:
+        words += f", pooled {'×'.join(map(str, kind.pooling.kernel))}"
+        described["pooling"] = [list(numbers) for numbers in kind.pooling]
+    return {"convolution": words, **described}
 
 
 def _key(kind: Kind, setting: Setting) -> str:

@@ -11,6 +11,7 @@ from torch import nn
 from cruciform.budget.costs import DENSE, Cost, CostTable, Kind, describe, measure_kind
 from cruciform.budget.network import time_network
 from cruciform.budget.solver import Layer, Option
+from cruciform.budget.surroundings import find_poolings
 from cruciform.budget.value import expected_energy, kept_energy
 from cruciform.conversion.api import plan_conversion
 from cruciform.conversion.report import LayerChange
@@ -100,12 +101,13 @@ def survey_network(
         PARAMS: float(report.params_before),
         BYTES: 4.0 * report.params_before,
     }
+    poolings = find_poolings(model, setting.input_size)
     measured: dict[Kind, CostTable] = {}
     layers, convolutions, tables = [], {}, {}
     for number, row in enumerate(rows, start=1):
         name = row.names[0]
         spec, count = spec_of(model.get_submodule(name)), counts[name]  # type: ignore[arg-type]
-        kind = _kind(spec, count)
+        kind = Kind(spec, (spec.in_channels, *count.inputs[0][1:]), poolings.get(name))
         if kind not in measured:
             of_this = prefixed(tell, f"layer {number} of {len(rows)}")
             measured[kind] = measure_kind(kind, valuation.candidates, setting, folder, tell=of_this)
@@ -144,11 +146,6 @@ def _options(
             )
         )
     return tuple(options)
-
-
-def _kind(spec: ConvSpec, count: LayerCount) -> Kind:
-    _, *size = count.inputs[0]
-    return Kind(spec, (spec.in_channels, *size))
 
 
 def _importance(row: LayerChange, importances: Mapping[str, float]) -> float:

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from cruciform.budget import costs
-from cruciform.budget.costs import Kind, measure_kind, surrounded
+from cruciform.budget.costs import Kind, describe, measure_kind, surrounded
+from cruciform.budget.surroundings import Pooling, find_poolings
 from cruciform.deploy.build import Build, Setting
 from cruciform.deploy.clock import Timing
 from cruciform.deploy.targets import TARGETS
@@ -76,3 +78,23 @@ def test_a_layer_stands_between_convolutions(rank: int) -> None:
     assert surrounded(make_plan(spec, "lr"))(torch.zeros(1, 16, *(5,) * rank)).shape[1] == costs.READER
     image = ConvSpec(3, 8, (3,) * rank, padding=1)
     assert len(surrounded(make_plan(image, "lr"))) == 3, "the first layer reads the image itself"
+
+
+def test_the_pooling_behind_a_layer_is_timed_with_it() -> None:
+    """Left out, a layer in front of a pooling looks dearer than it is: pooled before, its groups are quickly joined."""
+    network = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, stride=2, padding=1),
+        nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 1), nn.Sigmoid(), nn.MaxPool2d(2),
+    )  # fmt: skip
+    assert find_poolings(network, (3, 24, 24)) == {
+        "0": Pooling((3, 3), (2, 2), (1, 1)),
+        "6": Pooling((2, 2), (2, 2), (0, 0)),
+    }
+    layer = surrounded(make_plan(ConvSpec(16, 16, 3, padding=1), "lr"), Pooling((2, 2), (2, 2), (0, 0)))
+    assert layer(torch.zeros(1, 16, 8, 8)).shape[2:] == (4, 4)
+
+
+def test_kinds_that_are_pooled_differ_from_those_that_are_not() -> None:
+    pooled = replace(KIND, pooling=Pooling((2, 2), (2, 2), (0, 0)))
+    assert describe(pooled) != describe(KIND)
+    assert str(describe(pooled)["convolution"]).endswith("pooled 2×2")
