@@ -50,7 +50,7 @@ SHARES = (0.4, 0.6, 0.8)
 UNIFORM = ("lr", "lr-join", "lr-join-wfull")
 ROUNDS = 15
 EQUAL = 1.01  # times that differ by less are equal
-POINTS, EPOCHS, SEEDS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0), 4, 2
+POINTS, EPOCHS, SEEDS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0), 3, 2
 Candidate = tuple[nn.Module, Mapping[str, Form]]
 
 

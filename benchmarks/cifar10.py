@@ -25,7 +25,7 @@ from cruciform.train.race_result import read_finishes
 
 ROOT = Path(__file__).parents[1]
 RESULT, PICTURE = ROOT / "results" / "cifar10.json", ROOT / "docs" / "cifar10.png"
-DENSE, LOW_RANK = "cifar_fast", "cifar_fast_lr3"
+DENSE, LOW_RANK = "cifar_fast", "cifar_fast_lr3_wide"
 # One schedule for all three, found on held-out images: the recipe's own falls over 307 epochs.
 NIN = ["epochs=20", "precision=bf16", 'schedule={kind = "one-cycle", start = 0.2, peak = 0.2, end = 0.0}']
 SUITES: dict[str, dict[str, tuple[str, list[str]]]] = {

@@ -30,7 +30,7 @@ from cruciform.train.recipe import Recipe
 from cruciform.train.runtime import Alone
 
 RESULT = Path(__file__).parents[1] / "results" / "training-speed.json"
-FAST = ("cifar_fast", "cifar_fast_lr", "cifar_fast_cross", "cifar_fast_lr3")
+FAST = ("cifar_fast", "cifar_fast_lr", "cifar_fast_cross", "cifar_fast_lr3", "cifar_fast_lr3_wide")
 SUITES: dict[str, dict[str, Recipe]] = {
     "fast": {name: load_recipe(f"{name}_cifar10") for name in FAST},
     "nin": {name: load_recipe(recipe, changes) for name, (recipe, changes) in cifar10.SUITES["nin"].items()},

@@ -25,6 +25,14 @@ def test_members_cost_what_the_arithmetic_says(name: str, taps: float) -> None:
     assert profile(create_model(name), (3, 32, 32)).macs == macs
 
 
+def test_a_wide_end_and_three_convolutions_cost_what_the_arithmetic_says() -> None:
+    first = ((24, 64, 31**2), (64, 64, 15**2), (64, 64, 15**2))
+    second = ((64, 256, 15**2), (256, 256, 7**2), (256, 256, 7**2))
+    third = ((256, 384, 7**2), (384, 384, 3**2), (384, 384, 3**2))
+    macs = PATCHES + 384 * 10 + sum(3 * c * d * positions for c, d, positions in (*first, *second, *third))
+    assert profile(create_model("cifar_fast_lr3_wide"), (3, 32, 32)).macs == macs
+
+
 def test_whitened_patches_have_variance_one_and_no_correlation(generator: torch.Generator) -> None:
     images = torch.randn(200, 3, 12, 12, generator=generator).cumsum(2).cumsum(3)
     kernel = whitening_kernel(images, 2, regulariser=0.0)
