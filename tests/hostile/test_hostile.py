@@ -1,4 +1,4 @@
-"""Hostile inputs: a few of every kind with every change, a third of them in CI; all by ``make test-hostile``."""
+"""Hostile inputs: a third of each kind in CI; all by ``make test-hostile``."""
 
 import importlib.util
 import json
@@ -22,12 +22,6 @@ def run(*options: str, timeout: float) -> dict[str, Any]:
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
-
-
-def test_a_few_of_each_kind_are_refused_or_read_right() -> None:
-    result = run("--share", "0.003", "--skip", "image bombs", "--skip", "prediction parts", timeout=120)
-    assert result["failures"] == 0
-    assert result["inputs"] > 100
 
 
 @pytest.mark.slow
