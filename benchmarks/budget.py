@@ -145,7 +145,7 @@ def measure_times(known: dict[str, Any]) -> list[dict[str, Any]]:
         for name, size in NETWORKS.items():
             if name not in {one["network"] for one in found}:
                 found.append(examine(name, size, tell))
-                record({**known, "times": found})
+                record("times", found)
     return found
 
 
@@ -173,7 +173,7 @@ def train_points(known: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
             rows.append({"asked": finish.name, "seed": seed, **plans[finish.name], "mmacs": finish.macs / 1e6,
                          "accuracy": 100 * finish.top1, "accuracy_mirrored": 100 * (finish.top1_mirrored or 0),
                          "seconds": finish.seconds})  # fmt: skip
-            record({**known, "proxy": rows})
+            record("proxy", rows)
     return rows
 
 
@@ -209,8 +209,14 @@ def summarise(details: dict[str, Any]) -> dict[str, float]:
     return summary
 
 
-def record(details: dict[str, Any]) -> None:
-    """Writes what is known so far."""
+def recorded() -> dict[str, Any]:
+    """Returns what is known so far."""
+    return json.loads(RESULT.read_text("utf-8"))["details"] if RESULT.is_file() else {}
+
+
+def record(part: str, rows: list[dict[str, Any]]) -> None:
+    """Writes a part of what is known; the other part may have been written by another process meanwhile."""
+    details = {**recorded(), part: rows}
     record_result(
         RESULT,
         summary=summarise(details),
@@ -226,7 +232,7 @@ def main() -> None:
     parser.add_argument("part", choices=("times", "proxy"))
     parser.add_argument("--runs", type=Path, default=Path("runs/budget"))
     given = parser.parse_args()
-    known: dict[str, Any] = json.loads(RESULT.read_text("utf-8"))["details"] if RESULT.is_file() else {}
+    known = recorded()
     if given.part == "times":
         measure_times(known)
     else:
