@@ -149,3 +149,11 @@ def test_a_grey_volume_with_channels_last_can_be_trained_on() -> None:
     """
     # In a process of its own: what it guards against is a segmentation fault of torch's.
     assert subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False).returncode == 0
+
+
+def test_a_grey_volume_in_16_bits_keeps_its_channels_last() -> None:
+    layer = CompositeConv(make_plan(ConvSpec(1, 6, (3, 3, 3), stride=2, padding=1), "cross3"))
+    layer = layer.to(memory_format=torch.channels_last_3d)
+    volume = torch.randn(2, 1, 8, 8, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(volume).is_contiguous(memory_format=torch.channels_last_3d)

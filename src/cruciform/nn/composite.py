@@ -168,11 +168,17 @@ class _GroupConv:
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if self.pads is not None:
             x = pad_or_crop(x, self.pads, self.mode)
-        if self.grey_volume and weight.requires_grad and torch.is_grad_enabled():
+        if self.grey_volume and weight.requires_grad and torch.is_grad_enabled() and not _casts(x):
             # One channel, said to come last in memory, ends torch 2.13 with a segmentation fault: in 32 bits, by the
-            # gradient of a 1×1×k kernel with strides along other axes. Without an order of its own it does not.
+            # gradient of a 1×1×k kernel with strides along other axes. Without an order of its own it does not, but
+            # nor does the output have one, and a pooling behind it takes five times as long. 16 bits are not concerned.
             x, weight = (tensor.squeeze(self.channel).unsqueeze(self.channel) for tensor in (x, weight))
         return self.convolve(x, weight, bias, *self.geometry)
+
+
+def _casts(x: Tensor) -> bool:
+    """Whether convolutions are computed in fewer bits than their inputs have."""
+    return torch.is_autocast_enabled(x.device.type)
 
 
 def pad_or_crop(x: Tensor, pads: Pads, mode: str) -> Tensor:
