@@ -43,7 +43,7 @@ COMMAND = "CRUCIFORM_DATA=DIR python benchmarks/volumes_segmentation.py"
 FILE = "nilearn/datasets/data/mni_icbm152_{}_tal_nlin_sym_09a_converted.nii.gz"
 SCHEMES = {"dense": None, "cross3": "cross3", "cross3_full_quarter": "cross:full=0.25"}
 CLASSES = ("other", "grey", "white")
-SEEDS, STEPS, BATCH, WINDOW, RATE = 3, 300, 8, 32, 3e-3
+SEEDS, STEPS, BATCH, WINDOW, RATE = 3, 240, 8, 32, 3e-3
 NOISE = 0.4  # the means of grey and white matter are 0.48 apart
 MIDDLE, BACK, FRONT = 98, slice(16, 110), slice(142, 214)  # of the axes left to right, and back to front
 
