@@ -149,3 +149,27 @@ def test_a_grey_volume_with_channels_last_can_be_trained_on() -> None:
     """
     # In a process of its own: what it guards against is a segmentation fault of torch's.
     assert subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False).returncode == 0
+
+
+def test_a_grey_volume_in_16_bits_keeps_its_channels_last() -> None:
+    layer = CompositeConv(make_plan(ConvSpec(1, 6, (3, 3, 3), stride=2, padding=1), "cross3"))
+    layer = layer.to(memory_format=torch.channels_last_3d)
+    volume = torch.randn(2, 1, 8, 8, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(volume).is_contiguous(memory_format=torch.channels_last_3d)
+
+
+@pytest.mark.parametrize("padding", [0, 1, 2])
+@pytest.mark.parametrize("scheme", ["cross3", "planes", "cross:full=0.25"])
+def test_a_volume_in_16_bits_is_computed_as_in_32(scheme: str, padding: int, generator: torch.Generator) -> None:
+    for c, size in ((64, 7), (32, 8), (32, 9), (1, 16)):
+        spec = ConvSpec(c, 64, (3, 3, 3), stride=2, padding=padding)
+        layer = CompositeConv(make_plan(spec, scheme), generator=generator).to(memory_format=torch.channels_last_3d)
+        x = torch.randn(4, c, size, size, size, generator=generator).to(memory_format=torch.channels_last_3d)
+        found = []
+        for enabled in (True, False):
+            with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+                y = layer(x).float()
+            found.append((y, *torch.autograd.grad(y.square().mean(), tuple(layer.parameters()))))
+        for low, high in zip(*found, strict=True):
+            assert (low - high).norm() < 0.02 * high.norm()
