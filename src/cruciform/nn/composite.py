@@ -163,33 +163,31 @@ class _GroupConv:
         )
         self.pads: Pads | None = None if native else pads
         self.mode = "constant" if spec.padding_mode == "zeros" else spec.padding_mode
-        self.channel = -spec.rank - 1
-        self.grey_volume = spec.rank == 3 and spec.in_channels == 1
         self.across = spec.rank == 3 and max(group.kernel[:-1]) == 1 and max(spec.stride[:-1]) > 1
 
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if self.pads is not None:
             x = pad_or_crop(x, self.pads, self.mode)
-        if self.grey_volume and weight.requires_grad and torch.is_grad_enabled() and not _casts(x):
-            # One channel, said to come last in memory, ends torch 2.13 with a segmentation fault: in 32 bits, by the
-            # gradient of a 1×1×k kernel with strides along other axes. Without an order of its own it does not, but
-            # nor does the output have one, and a pooling behind it takes five times as long. 16 bits are not concerned.
-            x, weight = (tensor.squeeze(self.channel).unsqueeze(self.channel) for tensor in (x, weight))
-        if self.across and x.device.type == "cpu" and (_casts(x) or x.dtype in HALVES):
+        if self.across and x.device.type == "cpu" and _strays(x, weight):
             return self._without_strides_across(x, weight, bias)
         return self.convolve(x, weight, bias, *self.geometry)
 
     def _without_strides_across(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Leaves out what strides across a 1×1×k kernel would pass over: torch 2.13 answers with noise in 16 bits."""
+        """Leaves out what the strides across a 1×1×k kernel would pass over, and convolves without them."""
         stride, padding, dilation, groups = self.geometry
         x = pad_or_crop(x, (*((pad, pad) for pad in padding[:-1]), (0, 0)), "constant")
         x = x[..., :: stride[0], :: stride[1], :]
         return self.convolve(x, weight, bias, (1, 1, stride[2]), (0, 0, padding[2]), dilation, groups)
 
 
-def _casts(x: Tensor) -> bool:
-    """Whether convolutions are computed in fewer bits than their inputs have."""
-    return torch.is_autocast_enabled(x.device.type)
+def _strays(x: Tensor, weight: Tensor) -> bool:
+    """Whether torch 2.13 goes wrong on a CPU for a 1×1×k kernel with strides along the other axes.
+
+    In 16 bits it answers with noise. In 32 bits the gradient of the kernel ends the process with a segmentation fault,
+    where there is one input channel that is said to come last in memory.
+    """
+    learns = weight.requires_grad and torch.is_grad_enabled()
+    return learns or x.dtype in HALVES or torch.is_autocast_enabled(x.device.type)
 
 
 def pad_or_crop(x: Tensor, pads: Pads, mode: str) -> Tensor:
