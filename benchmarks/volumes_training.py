@@ -6,13 +6,12 @@
 
 MONAI's ResNet-18 with half its widths (32 to 256) and a stem of 3×3×3 with stride 2, at 64³ with its pooling behind:
 both sizes reach the first block at about 15³. Whole widths without a stride cost ten times as much, and two cores have
-to do: in bfloat16 with channels last, a training step takes 12, 8, 11 and 10 ms a volume at 28³ (dense, cross3, a
-quarter full, planes) and 33, 28, 36 and 37 ms at 64³, about 90 minutes of one core for all 28 runs.
+to do: in bfloat16 with channels last, about two hours of one core for all 28 runs.
 
-The splits are MedMNIST's own. The rate was chosen on the validation set; the test set is judged once, after the last
-epoch. Every run has a process of its own, which tells its peak of memory and its processor time. Each is recorded when
-it ends and not run again; interrupted ones go on. Two of these may run at once for different networks or sides, with
-one thread each: OMP_NUM_THREADS=1.
+The splits are MedMNIST's own. The rate is to be chosen by ``--study``, on the validation set, before any other run; the
+test set is judged once, after the last epoch. Every run has a process of its own, which tells its peak of memory and
+its processor time. Each is recorded when it ends and not run again; interrupted ones go on. Two of these may run at
+once for different networks or sides, with one thread each: OMP_NUM_THREADS=1.
 """
 
 import argparse
