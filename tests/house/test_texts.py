@@ -26,6 +26,14 @@ def test_every_link_inside_the_repository_leads_somewhere(path: Path) -> None:
         assert "://" in target or (path.parent / target).exists(), target
 
 
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+def test_every_example_that_a_text_includes_is_there(path: Path) -> None:
+    for mark in re.findall(r"^\W*-\s*-\s*8\s*<.*$", path.read_text("utf-8"), re.MULTILINE):
+        included = re.fullmatch(r'--8<-- "(examples/\w+\.py)"', mark)
+        assert included, f'{mark!r} includes nothing; write --8<-- "examples/NAME.py"'
+        assert (ROOT / included[1]).exists(), mark
+
+
 def test_the_readmes_code_prints_what_it_says() -> None:
     code, output = re.search(r"```python\n(.*?)```\n```\n(.*?)```", README, re.DOTALL).groups()
     printed = io.StringIO()
