@@ -16,6 +16,7 @@ from cruciform.cli.common import (
     print_json,
     print_table,
 )
+from cruciform.words import plural
 
 
 def deploy(
@@ -53,7 +54,7 @@ def deploy(
         print_json(report)
         return
     print_table(
-        f"{model} in {target}, batch {batch}, {threads} thread{'s' if threads > 1 else ''}: each layer alone, ms",
+        f"{model} in {target}, batch {batch}, {plural(threads, 'thread')}: each layer alone, ms",
         ("layer", "plan", "chosen", "concat", "tail", "dense"),
         [
             (

@@ -8,6 +8,7 @@ import typer
 
 from cruciform.cli.common import JsonOption, ModelArgument, SizeOption, console, find_model, print_json, print_table
 from cruciform.errors import OptionError
+from cruciform.words import plural
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,7 +63,7 @@ def doctor(
         )
         out = console()
         out.print(
-            f"gradient over the depth of {diagnosis.depth} blocks: {diagnosis.gradient_over_depth:.3g} "
+            f"gradient over the depth of {plural(diagnosis.depth, 'block')}: {diagnosis.gradient_over_depth:.3g} "
             f"(trainable within {diagnosis.low:.3g} to {diagnosis.high:.3g})"
         )
         if diagnosis.advice:

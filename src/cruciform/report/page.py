@@ -9,6 +9,7 @@ from cruciform.measure.tiles import basis_tiles, kernel_tiles
 from cruciform.report.charts import Line, bar, definition, line_chart, spectrum_svg, tiles_svg
 from cruciform.report.facts import Facts, LayerFact, Training
 from cruciform.report.html import Html, element, join
+from cruciform.words import plural
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 MOST_FILTERS = 18  # layers whose filters are shown
@@ -57,7 +58,7 @@ def _summary(facts: Facts) -> Html:
         pairs.append(("gradient at the start", facts.diagnosis.verdict))
     if facts.training:
         status = facts.training.status
-        pairs.append(("state", f"{status['state']}, {status['epochs']} of {status['of']} epochs"))
+        pairs.append(("state", f"{status['state']}, {status['epochs']} of {plural(status['of'], 'epoch')}"))
         if status["top1"] is not None:
             pairs.append(("right at the end", f"{status['top1']:.2%}"))
         pairs.append(("training", duration(facts.training.seconds)))
