@@ -55,10 +55,7 @@ def doctor(
         print_table(
             f"{model}, initialised {init or 'as built'}: variance ratios of each block",
             ("block", "on the deepest path", "gradient in / out", "activation out / in"),
-            [
-                (b.name, "yes" if b.on_path else "", f"{b.gradient_ratio:.3g}", f"{b.activation_ratio:.3g}")
-                for b in diagnosis.blocks
-            ],
+            [(b.name, "yes" if b.on_path else "", *b.ratios) for b in diagnosis.blocks],
             left=2,
         )
         out = console()
@@ -66,6 +63,8 @@ def doctor(
             f"gradient over the depth of {plural(diagnosis.depth, 'block')}: {diagnosis.gradient_over_depth:.3g} "
             f"(trainable within {diagnosis.low:.3g} to {diagnosis.high:.3g})"
         )
+        if diagnosis.note:
+            out.print(diagnosis.note, style="dim")
         if diagnosis.advice:
             out.print(diagnosis.advice)
         out.print(diagnosis.verdict, style="bold green" if diagnosis.trainable else "bold red")

@@ -128,10 +128,8 @@ def _doctor(facts: Facts) -> Html:
         f"from {found.low:.3g} to {found.high:.3g}. Measured on {facts.diagnosed}.",
     )
     advice = element("p", found.advice) if found.advice else None
-    rows = [
-        (block.name, "yes" if block.on_path else "no", f"{block.gradient_ratio:.3g}", f"{block.activation_ratio:.3g}")
-        for block in found.blocks
-    ]
+    note = element("p", found.note, class_="quiet") if found.note else None
+    rows = [(block.name, "yes" if block.on_path else "no", *block.ratios) for block in found.blocks]
     path = [block for block in found.blocks if block.on_path]
     level = [
         (float(n), math.log10(block.gradient_level)) for n, block in enumerate(path, 1) if block.gradient_level > 0
@@ -140,10 +138,12 @@ def _doctor(facts: Facts) -> Html:
         (float(n), math.log10(block.gradient_ratio)) for n, block in enumerate(path, 1) if block.gradient_ratio > 0
     ]
     curves: list[Line] = [("at its output / at the last block's", level), ("one block: in / out", ratio)]
-    chart = line_chart(curves, x="block on the deepest path", y="gradient's energy, log₁₀")
+    chart = line_chart(
+        [line for line in curves if line[1]], x="block on the deepest path", y="gradient's energy, log₁₀"
+    )
     columns = ("block", "on path", "gradient in / out", "activation out / in")
     table = _table(columns, rows, numbers=2)
-    return _section("Gradient doctor", "", verdict, advice, element("div", chart, class_="charts one"), table)
+    return _section("Gradient doctor", "", verdict, advice, element("div", chart, class_="charts one"), table, note)
 
 
 def _curves(training: Training) -> Html:
