@@ -32,8 +32,6 @@ def deploy(
 ) -> None:
     """Measure every equal form of every layer in the engine itself, and ship the fastest network.
 
-    MODEL may also be a run of 'cruciform train' or a model directory.
-
     Example: cruciform deploy vgg11_gmp_lr --target onnxruntime --batch 1 -o vgg11-lr-onnx
     """
     from cruciform.deploy.build import PLAIN, Setting

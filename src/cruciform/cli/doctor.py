@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, ModelArgument, SizeOption, console, find_model, print_json, print_table
+from cruciform.cli.common import JsonOption, ModelArgument, SizeOption, console, find_trained, print_json, print_table
 from cruciform.errors import OptionError
 from cruciform.words import plural
 
@@ -43,7 +43,7 @@ def doctor(
     from cruciform.measure.gradients import diagnose
 
     torch.manual_seed(seed)
-    network, input_size = find_model(model, size, init=init)
+    network, input_size, _ = find_trained(model, size, init=init)
     diagnosis = diagnose(network, _read_images(images) if images else input_size, batch=batch, seed=seed)
     if plot:
         from cruciform.plot.doctor import draw_diagnosis

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, SizeOption, console, find_model, print_json, print_table, read_amount
+from cruciform.cli.common import JsonOption, SizeOption, console, find_trained, print_json, print_table, read_amount
 from cruciform.words import plural
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _cost(name: str, size: str | None) -> "Cost":
     from cruciform.nn.composite import CompositeConv
     from cruciform.scale.model import Cost
 
-    model, input_size = find_model(name, size)
+    model, input_size, _ = find_trained(name, size)
     counted = profile(model, input_size)
     thin = any(isinstance(module, CompositeConv) for module in model.modules())
     return Cost(name, counted.params, counted.macs, thin)
