@@ -37,12 +37,30 @@ def test_every_example_that_a_text_includes_is_there(path: Path) -> None:
         assert (ROOT / included[1]).exists(), mark
 
 
+def test_warnings_of_the_site_are_errors() -> None:
+    """mkdocs counts for --strict only what --quiet lets through."""
+    (build,) = re.findall(r"mkdocs build[^#\n]*", (ROOT / "Makefile").read_text("utf-8"))
+    assert "--strict" in build
+    assert "--quiet" not in build
+
+
 def test_the_readmes_code_prints_what_it_says() -> None:
     code, output = re.search(r"```python\n(.*?)```\n```\n(.*?)```", README, re.DOTALL).groups()
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(code, "README", "exec"), {})  # noqa: S102
     assert printed.getvalue() == output
+
+
+def test_what_a_conversion_prints_is_what_the_docs_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from typer.testing import CliRunner
+
+    from cruciform.cli.main import app
+
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "howto" / "convert.md").read_text("utf-8")
+    command, output = re.search(r"```\ncruciform (.*?)\n```\n.*?\n```\n(.*?)```", page, re.DOTALL).groups()
+    assert CliRunner().invoke(app, command.split(), catch_exceptions=False).output == output
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
