@@ -56,8 +56,8 @@ bench-loop: setup  ## what the training loop costs over a bare one; prints the r
 bench-ingest: setup  ## how fast shards are read, and whether damage is found; records results/ingest.json
 	$(BIN)/python benchmarks/ingest.py
 
-docs: setup  ## build the site, warnings as errors, and check that the texts' links and numbers hold
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+docs: setup  ## build the site, warnings as errors, and check that links, anchors and numbers of the texts hold
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict # --quiet would hide warnings from --strict too
 	$(BIN)/pytest -q tests/house/test_texts.py
 
 build: setup  ## build the wheel and the source distribution

@@ -1,4 +1,4 @@
-"""Writes measured numbers into the texts: whatever README and docs say is read from ``results/``, never typed.
+"""Writes numbers into the texts: whatever README and docs say is read from ``results/`` or counted, never typed.
 
     python benchmarks/numbers_in_texts.py            rewrites the blocks of all texts; ``make numbers``
 
@@ -11,14 +11,16 @@ A block is a template in a comment, and below it what readers see::
     <!-- end -->
 
 ``{FILE.KEY:FORMAT}`` is a number of the summary of ``results/FILE.json``; ``{FILE[NAME=VALUE,NAME=VALUE].KEY:FORMAT}``
-one of the row of its details that has these values. The format is Python's.
+one of the row of its details that has these values; ``{FILE.n}``, ``{FILE.versions.torch}`` whatever else is in the
+file. FILE may also be a name of ``counted.py``: what the library itself counts. The format is Python's.
 """
 
-import json
 import re
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from counted import COUNTED, Result, read_file
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"(<!-- numbers\n(.*?)\n-->\n).*?\n(<!-- end -->)", re.DOTALL)
@@ -26,10 +28,9 @@ REFERENCE = re.compile(r"\{([\w-]+)(?:\[([^\]]+)\])?\.([\w.-]+?)(?::([^}]+))?\}"
 
 
 @cache
-def read_result(name: str) -> dict[str, Any]:
-    """Returns a file of results."""
-    data: dict[str, Any] = json.loads((ROOT / "results" / f"{name}.json").read_text("utf-8"))
-    return data
+def read_result(name: str) -> Result:
+    """Returns a file of results, or what is counted under this name."""
+    return COUNTED[name]() if name in COUNTED else read_file(name)
 
 
 def look_up(reference: "re.Match[str]") -> str:
@@ -41,11 +42,19 @@ def look_up(reference: "re.Match[str]") -> str:
         wanted = dict(part.split("=", 1) for part in condition.split(","))
         rows = [row for row in result["details"] if all(str(row.get(key)) == value for key, value in wanted.items())]
         if len(rows) != 1:
-            raise SystemExit(f"{reference.group()}: {len(rows)} rows of results/{name}.json are like this, not one")
+            raise SystemExit(f"{reference.group()}: {len(rows)} rows of {name} are like this, not one")
         row = rows[0]
-    if key not in row:
-        raise SystemExit(f"{reference.group()}: results/{name}.json has {', '.join(row)}")
-    return format(row[key], form or "")
+    value: Any = row[key] if key in row else _follow(result, key.split("."))
+    if value is None:
+        raise SystemExit(f"{reference.group()}: {name} has {', '.join(row)}")
+    return format(value, form or "")
+
+
+def _follow(value: Any, path: list[str]) -> Any:
+    """Returns what lies at the end of a path of keys; None where there is no such path."""
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def render(text: str) -> str:

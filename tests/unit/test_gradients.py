@@ -130,6 +130,26 @@ def test_a_branch_that_is_scaled_down_is_judged_by_what_it_is_added_to() -> None
     assert found.gradient_over_depth == pytest.approx(1, rel=0.01)
 
 
+def test_blocks_that_no_gradient_reaches_have_a_dash_and_a_note() -> None:
+    class ZeroBranch(nn.Module):
+        """As timm's ResNets start: the last norm of a branch has the scale 0."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+            self.branch = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1))
+            nn.init.zeros_(self.norm.weight)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.stem(x)
+            return x + self.norm(self.branch(x))
+
+    found = diagnose(ZeroBranch(), (3, 8, 8))
+    assert [block.name for block in found.blocks if block.ratios[0] == "–"] == ["branch.0"]
+    assert found.note.startswith("–: no gradient reaches 1 block in the first step")
+    assert diagnose(chain(3), (3, 8, 8)).note == ""
+
+
 def test_normalisation_lets_the_gradient_grow_as_the_theory_says_and_is_allowed_to() -> None:
     found = diagnose(chain(22, width=64, norm=True), (3, 12, 12), batch=16)
     growth = found.gradient_over_depth ** (1 / 21)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cruciform.cli.common import JsonOption, console, measuring, print_json, print_table
+from cruciform.words import plural
 
 
 def bench(
@@ -58,14 +59,13 @@ def bench(
             for part in parts
             if part["threads"] == threads
         }
-        draw_bench(points, plot, title=f"{suite}, {threads} thread{'s' if threads > 1 else ''}")
+        draw_bench(points, plot, title=f"{suite}, {plural(threads, 'thread')}")
     if as_json:
         print_json([describe(bench) for bench in found])
         return
     for bench in found:
         print_table(
-            f"{suite} in {bench.target}, batch {bench.batch}, {threads} thread{'s' if threads > 1 else ''}, "
-            f"{rounds} rounds",
+            f"{suite} in {bench.target}, batch {bench.batch}, {plural(threads, 'thread')}, {plural(rounds, 'round')}",
             ("network", "MACs", "ms, best", "ms, median", "of the baseline", "realised"),
             [
                 (

@@ -5,7 +5,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -24,15 +24,8 @@ ModelArgument = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A network of 'cruciform models', timm:NAME, torchvision:NAME, monai:NAME, or your own as "
-        "package.module:function.",
-    ),
-]
-TrainedArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        help="A run of 'cruciform train', a model directory, or a network by name, as 'cruciform profile' takes it.",
+        help="A network of 'cruciform models', timm:NAME, torchvision:NAME, monai:NAME, your own as "
+        "package.module:function, a run of 'cruciform train', or a model directory.",
     ),
 ]
 SizeOption = Annotated[
@@ -41,6 +34,11 @@ SizeOption = Annotated[
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 
+NO_DIRECTORY = (
+    "There is no run or model directory of this name either: type a run, for instance runs/modern_cifar10 (see "
+    "'cruciform runs'), or a directory that 'cruciform convert' wrote"
+)
+
 
 def console(*, error: bool = False) -> Console:
     """Returns a console that does not fold wide tables when nobody looks at it."""
@@ -48,8 +46,10 @@ def console(*, error: bool = False) -> Console:
     return Console(width=None if looked_at else 160, soft_wrap=True, stderr=error)
 
 
-def find_model(name: str, size: str | None, *, init: str | None = None) -> "tuple[nn.Module, tuple[int, ...]]":
-    """Returns the network that was asked for, and the size of its input."""
+def find_model(
+    name: str, size: str | None, *, init: str | None = None, trained: bool = False
+) -> "tuple[nn.Module, tuple[int, ...]]":
+    """Returns the network of a name, and the size of its input."""
     from cruciform.models.zoo import list_models
     from cruciform.nn.initialise import initialise_
     from cruciform.sources.build import build_network, split_reference
@@ -63,9 +63,10 @@ def find_model(name: str, size: str | None, *, init: str | None = None) -> "tupl
         return (initialise_(model, init) if init else model), read_size(size)
     if source == "zoo" and bare not in list_models():
         hint = did_you_mean(bare, list_models())
+        also = f". {NO_DIRECTORY}" if trained else ""
         raise UnknownNameError(
             f"unknown model {name!r}.{hint} See 'cruciform models', or type timm:NAME, torchvision:NAME, monai:NAME, "
-            "or package.module:function for a network of your own"
+            f"or package.module:function for a network of your own{also}"
         )
     model, usual = build_network(name, {"init": init} if init and source == "zoo" else {})
     if init and source != "zoo":
@@ -87,8 +88,30 @@ class Found(NamedTuple):
     preparation: "dict[str, Any] | None"
 
 
-def find_trained(name: str, size: str | None) -> Found:
-    """Returns the network of a run or of a model directory with its weights, or one by name."""
+def find_trained(name: str, size: str | None, *, init: str | None = None, on_meta: bool = False) -> Found:
+    """Returns the network of a run or of a model directory with its weights, or one by name.
+
+    Args:
+        name: What was typed.
+        size: Of an input, as it was typed.
+        init: Initialise it anew by this rule.
+        on_meta: Whether a network by name may be built without memory for its weights.
+    """
+    found = _find_saved(name, size)
+    if found is None:
+        import torch
+
+        with torch.device("meta") if on_meta else nullcontext():
+            return Found(*find_model(name, size, init=init, trained=True), None)
+    if init:
+        from cruciform.nn.initialise import initialise_
+
+        initialise_(found.model, init)
+    return found
+
+
+def _find_saved(name: str, size: str | None) -> Found | None:
+    """Returns the network of a run or of a model directory, where there is one."""
     from cruciform.store.directory import CARD, input_size, load
 
     path = Path(name)
@@ -104,7 +127,7 @@ def find_trained(name: str, size: str | None) -> Found:
 
         trained = trained_network(path)
         return Found(trained.model, read_size(size) if size else trained.input_size, trained.preparation)
-    return Found(*find_model(name, size), None)
+    return None
 
 
 def find_images(name: str, *, count: int = 300) -> "NDArray[Any]":

@@ -16,6 +16,7 @@ from cruciform.cli.common import (
     print_json,
     print_table,
 )
+from cruciform.words import plural
 
 
 def deploy(
@@ -30,8 +31,6 @@ def deploy(
     as_json: JsonOption = False,
 ) -> None:
     """Measure every equal form of every layer in the engine itself, and ship the fastest network.
-
-    MODEL may also be a run of 'cruciform train' or a model directory.
 
     Example: cruciform deploy vgg11_gmp_lr --target onnxruntime --batch 1 -o vgg11-lr-onnx
     """
@@ -53,7 +52,7 @@ def deploy(
         print_json(report)
         return
     print_table(
-        f"{model} in {target}, batch {batch}, {threads} thread{'s' if threads > 1 else ''}: each layer alone, ms",
+        f"{model} in {target}, batch {batch}, {plural(threads, 'thread')}: each layer alone, ms",
         ("layer", "plan", "chosen", "concat", "tail", "dense"),
         [
             (

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, ModelArgument, SizeOption, console, find_model, print_json, print_table
+from cruciform.cli.common import JsonOption, ModelArgument, SizeOption, console, find_trained, print_json, print_table
 from cruciform.errors import OptionError
+from cruciform.words import plural
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,7 +43,7 @@ def doctor(
     from cruciform.measure.gradients import diagnose
 
     torch.manual_seed(seed)
-    network, input_size = find_model(model, size, init=init)
+    network, input_size, _ = find_trained(model, size, init=init)
     diagnosis = diagnose(network, _read_images(images) if images else input_size, batch=batch, seed=seed)
     if plot:
         from cruciform.plot.doctor import draw_diagnosis
@@ -54,17 +55,16 @@ def doctor(
         print_table(
             f"{model}, initialised {init or 'as built'}: variance ratios of each block",
             ("block", "on the deepest path", "gradient in / out", "activation out / in"),
-            [
-                (b.name, "yes" if b.on_path else "", f"{b.gradient_ratio:.3g}", f"{b.activation_ratio:.3g}")
-                for b in diagnosis.blocks
-            ],
+            [(b.name, "yes" if b.on_path else "", *b.ratios) for b in diagnosis.blocks],
             left=2,
         )
         out = console()
         out.print(
-            f"gradient over the depth of {diagnosis.depth} blocks: {diagnosis.gradient_over_depth:.3g} "
+            f"gradient over the depth of {plural(diagnosis.depth, 'block')}: {diagnosis.gradient_over_depth:.3g} "
             f"(trainable within {diagnosis.low:.3g} to {diagnosis.high:.3g})"
         )
+        if diagnosis.note:
+            out.print(diagnosis.note, style="dim")
         if diagnosis.advice:
             out.print(diagnosis.advice)
         out.print(diagnosis.verdict, style="bold green" if diagnosis.trainable else "bold red")

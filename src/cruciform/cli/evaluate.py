@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from cruciform.cli.common import DeviceOption, JsonOption, console, print_json, print_table
+from cruciform.words import plural
 
 MOST_LISTED = 100  # classes
 
@@ -68,7 +69,8 @@ def evaluate(
         )
     after = f" after step {judgement.step:,}" if judgement.step is not None else ""
     console().print(
-        f"top 1 {found.top1:.2%}, top 5 {found.top5:.2%}, loss {found.loss:.4f} on {found.samples:,} samples{after}"
+        f"top 1 {found.top1:.2%}, top 5 {found.top5:.2%}, loss {found.loss:.4f} on "
+        f"{plural(found.samples, 'sample')}{after}"
     )
 
 

@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, SizeOption, TrainedArgument, console, find_trained, print_json, print_table
+from cruciform.cli.common import JsonOption, ModelArgument, SizeOption, console, find_trained, print_json, print_table
 
 MOST_DRAWN = 24  # layers; more would make a picture that nobody can look at
 
 
 def filters(
-    model: TrainedArgument,
+    model: ModelArgument,
     plot: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="PNG", help="Draw into this file (.png, .svg, .pdf); needs 'plot'."),

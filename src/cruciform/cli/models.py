@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from cruciform.cli.common import JsonOption, print_json, print_table
+from cruciform.words import plural
 
 
 def models(
@@ -41,7 +42,7 @@ def models(
         print_json(rows)
         return
     print_table(
-        f"{len(rows)} networks (counts of the network as deployed, parameters with auxiliary heads)",
+        f"{plural(len(rows), 'network')} (counts of the network as deployed, parameters with auxiliary heads)",
         ("name", "published as", "input", "parameters", "MACs", "MACs (paper)", "top-1 %"),
         [
             (

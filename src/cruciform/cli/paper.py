@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cruciform.cli.common import JsonOption, SizeOption, console, find_trained, measuring, print_json, print_table
+from cruciform.words import plural
 
 app = typer.Typer(no_args_is_help=True, help="The paper's tables and figures, from our own counts.")
 
@@ -127,7 +128,7 @@ def figures(
         [(one.name, one.path.name if one.path else "left out", one.note) for one in found],
         left=3,
     )
-    console().print(f"{sum(one.path is not None for one in found)} of {len(found)} figures drawn")
+    console().print(f"{sum(one.path is not None for one in found)} of {plural(len(found), 'figure')} drawn")
 
 
 @app.command("timings")

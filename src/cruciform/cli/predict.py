@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from cruciform.cli.common import JsonOption, console, print_json, progress_bar
+from cruciform.words import plural
 
 
 def predict(
@@ -40,6 +41,6 @@ def predict(
         print_json({"output": str(output), **found._asdict()})
     else:
         unread = f", {found.errors:,} could not be read: see the column error" if found.errors else ""
-        console().print(f"{found.inputs:,} images in {output}{unread}")
+        console().print(f"{plural(found.inputs, 'image')} in {output}{unread}")
     if found.errors:
         raise typer.Exit(1)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, ModelArgument, SizeOption, console, find_model, print_table
+from cruciform.cli.common import JsonOption, ModelArgument, SizeOption, console, find_trained, print_table
 
 
 def profile(
@@ -20,13 +20,10 @@ def profile(
 
     Example: cruciform profile vgg11_gmp_lr
     """
-    import torch
-
     from cruciform.measure import report
     from cruciform.measure.macs import profile as count
 
-    with torch.device("meta"):
-        network, input_size = find_model(model, size)
+    network, input_size, _ = find_trained(model, size, on_meta=True)
     counted = count(network, input_size, training=training)
     if as_json:
         typer.echo(report.profile_json(counted))

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from cruciform.train.observer import Observer, Plan, StepRecord
+from cruciform.words import plural
 
 PLAIN_EVERY = 30.0  # seconds between two plain lines
 
@@ -143,13 +144,16 @@ def _opening(plan: Plan) -> str:
     epochs = plan.steps // plan.steps_per_epoch
     where = f"going on from step {plan.step:,}" if plan.step else "from the start"
     ranks = f", {plan.world} processes" if plan.world > 1 else ""
-    return f"{_short(plan.run)}: {epochs} epochs of {plan.samples:,} samples, {plan.steps:,} steps, {where}{ranks}"
+    return (
+        f"{_short(plan.run)}: {plural(epochs, 'epoch')} of {plural(plan.samples, 'sample')}, "
+        f"{plural(plan.steps, 'step')}, {where}{ranks}"
+    )
 
 
 def _epoch_line(epoch: int, figures: dict[str, Any]) -> str:
     line = f"epoch {epoch}: training loss {figures['train_loss']:.3f}"
     if "top1" in figures:
-        line += f", {figures['top1']:.2%} right on {figures['samples']:,} samples (loss {figures['loss']:.3f})"
+        line += f", {figures['top1']:.2%} right on {plural(figures['samples'], 'sample')} (loss {figures['loss']:.3f})"
     if "top1_mirrored" in figures:
         line += f", {figures['top1_mirrored']:.2%} with mirror images"
     if "auc" in figures:

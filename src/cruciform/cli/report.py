@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, SizeOption, TrainedArgument, console, find_trained, measuring, print_json
+from cruciform.cli.common import JsonOption, ModelArgument, SizeOption, console, find_trained, measuring, print_json
 
 
 def report(
-    model: TrainedArgument,
+    model: ModelArgument,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="HTML", help="Write this file.")],
     rounds: Annotated[int, typer.Option(min=0, help="How often layers are timed; 0 leaves times out.")] = 5,
     deployments: Annotated[

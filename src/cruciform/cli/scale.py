@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, SizeOption, console, find_model, print_json, print_table, read_amount
+from cruciform.cli.common import JsonOption, SizeOption, console, find_trained, print_json, print_table, read_amount
+from cruciform.words import plural
 
 if TYPE_CHECKING:
     from cruciform.scale.model import Cost, Estimate
@@ -47,7 +48,7 @@ def scale(
         )  # fmt: skip
         return
     print_table(
-        f"{images:,.0f} images on {gpus:,} GPUs, {link} between machines",
+        f"{images:,.0f} images on {plural(gpus, 'GPU')}, {link} between machines",
         ("", *found),
         zip(*[[label for label, _ in _lines(costs[0], next(iter(found.values())))],
               *([text for _, text in _lines(cost, found[cost.name])] for cost in costs)], strict=True),
@@ -66,7 +67,7 @@ def _cost(name: str, size: str | None) -> "Cost":
     from cruciform.nn.composite import CompositeConv
     from cruciform.scale.model import Cost
 
-    model, input_size = find_model(name, size)
+    model, input_size, _ = find_trained(name, size)
     counted = profile(model, input_size)
     thin = any(isinstance(module, CompositeConv) for module in model.modules())
     return Cost(name, counted.params, counted.macs, thin)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from cruciform.cli.common import JsonOption, console, print_json, print_table, progress_bar, read_amount
+from cruciform.words import plural
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
@@ -44,8 +45,9 @@ def write(
         print_json({"out": str(out), "samples": manifest.samples, "shards": len(manifest.shards), "bytes": total})
         return
     console().print(
-        f"{manifest.samples:,} samples of {len(manifest.classes):,} classes in {len(manifest.shards):,} shards, "
-        f"{total:,} bytes. Train on them with --set data.kind=shards --set data.path={out.parent}"
+        f"{plural(manifest.samples, 'sample')} of {plural(len(manifest.classes), 'class', 'classes')} in "
+        f"{plural(len(manifest.shards), 'shard')}, {total:,} bytes. "
+        f"Train on them with --set data.kind=shards --set data.path={out.parent}"
     )
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from cruciform.cli.common import DeviceOption, JsonOption, console, interruptible, print_json, print_table, progress_bar
+from cruciform.words import plural
 
 
 def sweep(
@@ -54,7 +55,7 @@ def sweep(
         return
     keys = list(found[0].settings)
     print_table(
-        f"{recipe}, {len(found)} trials, the best first",
+        f"{recipe}, {plural(len(found), 'trial')}, the best first",
         ("trial", *keys, "right"),
         [
             (

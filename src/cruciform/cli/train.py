@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from cruciform.cli.common import DeviceOption, JsonOption, console, interruptible, print_json
+from cruciform.words import plural
 
 RUNS = Path("runs")
 
@@ -73,4 +74,6 @@ def train(
         print_json(status)
     else:
         top1 = f", {status['top1']:.2%} right" if status["top1"] is not None else ""
-        console().print(f"done: {status['epochs']} epochs{top1}. Judge it with: cruciform evaluate {directory}")
+        console().print(
+            f"done: {plural(status['epochs'], 'epoch')}{top1}. Judge it with: cruciform evaluate {directory}"
+        )

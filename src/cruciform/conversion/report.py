@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from cruciform.measure.macs import Profile
 from cruciform.plan import LayerPlan
+from cruciform.words import plural
 
 Action = Literal["replaced", "kept", "skipped"]
 
@@ -90,7 +91,7 @@ class ConversionReport:
         """Returns the report in a sentence or two."""
         counts = Counter(layer.action for layer in self.layers)
         text = ", ".join(f"{counts[action]} {action}" for action in ("replaced", "kept", "skipped"))
-        parts = [f"{len(self.layers)} convolutions: {text}"]
+        parts = [f"{plural(len(self.layers), 'convolution')}: {text}"]
         parts.append(_change("parameters", self.params_before, self.params_after))
         if self.macs_before is not None and self.macs_after is not None:
             parts.append(_change("MACs", self.macs_before, self.macs_after))

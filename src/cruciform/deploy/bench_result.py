@@ -13,6 +13,7 @@ from typing import Any
 from cruciform.deploy.bench import Bench, Row
 from cruciform.deploy.targets import TARGETS
 from cruciform.measure.record import record_result
+from cruciform.words import plural
 
 SHORT = {"onnxruntime": "ort", "openvino": "ov", "executorch": "et", "aotinductor": "aoti"}
 
@@ -46,7 +47,7 @@ def summarise(bench: Bench) -> dict[str, float]:
 def record_bench(bench: Bench, path: Path, *, command: str, packages: Sequence[str]) -> None:
     """Writes a bench into a file of results; parts that were there already stay, unless it is the same one."""
     known = json.loads(path.read_text("utf-8")) if path.is_file() else {"summary": {}, "details": {}}
-    name = f"{bench.target}, batch {bench.batch}, {bench.threads} thread{'s' if bench.threads > 1 else ''}"
+    name = f"{bench.target}, batch {bench.batch}, {plural(bench.threads, 'thread')}"
     name = f"{bench.suite.label}, {name}" if bench.suite.label else name
     record_result(
         path,

@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from cruciform.errors import DiagnosisError
 from cruciform.measure.tape import GradientTape, normalisations_between
 from cruciform.measure.trace import in_mode, tensors_in
+from cruciform.words import plural
 
 PAPER_BLOCKS = 7  # conv2 to conv8 of the paper's VGG networks
 PAPER_BAND = 10.0
@@ -55,6 +56,12 @@ class Block:
     activation_ratio: float
     gradient_level: float
     on_path: bool
+
+    @property
+    def ratios(self) -> tuple[str, str]:
+        """Both ratios in short; a dash where no gradient arrives, so that there is none."""
+        gradient = "–" if math.isnan(self.gradient_ratio) else f"{self.gradient_ratio:.3g}"
+        return gradient, f"{self.activation_ratio:.3g}"
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,17 @@ class Diagnosis:
         if self.trainable:
             return "trainable"
         return "untrainable: the gradient " + ("vanishes" if self.gradient_over_depth < self.low else "explodes")
+
+    @property
+    def note(self) -> str:
+        """What is to be said of blocks that no gradient reaches; empty where there are none."""
+        silent = sum(math.isnan(block.gradient_ratio) for block in self.blocks)
+        if not silent:
+            return ""
+        return (
+            f"–: no gradient reaches {plural(silent, 'block')} in the first step, as in branches that start at zero "
+            "(a norm whose scale is 0 at their end)"
+        )
 
 
 def diagnose(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cruciform.files import write_text
+from cruciform.words import plural
 
 PACKAGES = ("cruciform", "torch", "numpy")
 
@@ -46,7 +47,8 @@ def circumstances(packages: Sequence[str] = ()) -> str:
     numbers = ", ".join(f"{name} {number}" for name, number in versions(packages).items())
     machine = hardware()
     day = dt.datetime.now(dt.UTC).date().isoformat()
-    return f"{day}; Python {platform.python_version()}, {numbers}; {machine['processor']}, {machine['cores']} cores."
+    cores = plural(machine["cores"], "core")
+    return f"{day}; Python {platform.python_version()}, {numbers}; {machine['processor']}, {cores}."
 
 
 def hardware() -> dict[str, Any]:

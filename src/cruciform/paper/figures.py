@@ -30,6 +30,7 @@ from cruciform.plot.tradeoff import Panel, Spot, draw_tradeoff
 from cruciform.registry import Registry
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
+from cruciform.words import plural
 
 if TYPE_CHECKING:
     from cruciform.plot.style import Figure
@@ -300,13 +301,13 @@ def _own_source(points: Sequence[OwnPoint], name: str) -> str:
     seeds = sorted({one.seeds for one in points})
     epochs = sorted({one.epochs for one in points})
     return (
-        f"Our own runs: {_span(epochs)} epochs, means over {_span(seeds)} seed{'s' if seeds[-1] > 1 else ''} "
+        f"Our own runs: {_span(epochs)} epochs, means over {_span(seeds)} {'seed' if seeds == [1] else 'seeds'} "
         f"(results/{name})."
     )
 
 
 def _own_note(points: Sequence[OwnPoint], name: str) -> str:
-    return f"with {len(points)} network{'s' if len(points) > 1 else ''} of our own from {name}"
+    return f"with {plural(len(points), 'network')} of our own from {name}"
 
 
 def _span(numbers: Sequence[int]) -> str:

@@ -25,14 +25,14 @@ def line_chart(lines: Sequence[Line], *, x: str, y: str, percent: bool = False) 
 
     Args:
         lines: The name and the points of each.
-        x: What the horizontal axis is.
+        x: What the horizontal axis counts, in whole numbers.
         y: What the vertical axis is.
         percent: Whether values are shares, to be written as per cent.
     """
     points = [point for _, curve in lines for point in curve if all(map(math.isfinite, point))]
     if not points:
         return element("p", "nothing was logged", class_="quiet")
-    ticks_x = nice_ticks(min(px for px, _ in points), max(px for px, _ in points))
+    ticks_x = nice_ticks(min(px for px, _ in points), max(px for px, _ in points), least=1)
     ticks_y = nice_ticks(min(py for _, py in points), max(py for _, py in points))
 
     def place(point: tuple[float, float]) -> tuple[float, float]:
@@ -48,13 +48,14 @@ def line_chart(lines: Sequence[Line], *, x: str, y: str, percent: bool = False) 
         parts.append(element("text", text, x=LEFT - 5, y=_n(height + 3.5), text_anchor="end"))
     for value in ticks_x:
         across, _ = place((value, ticks_y[0]))
-        parts.append(element("text", f"{value:g}", x=_n(across), y=HEIGHT - BOTTOM + 14, text_anchor="middle"))
+        parts.append(element("text", f"{value:g}", x=_n(across), y=HEIGHT - BOTTOM + 16, text_anchor="middle"))
     parts.append(element("text", x, x=_n((LEFT + WIDTH - RIGHT) / 2), y=HEIGHT - 4, text_anchor="middle"))
     for number, (_, curve) in enumerate(lines):
-        path = " ".join(
-            f"{_n(a)},{_n(b)}" for a, b in (place(point) for point in curve if all(map(math.isfinite, point)))
-        )
+        places = [place(point) for point in curve if all(map(math.isfinite, point))]
+        path = " ".join(f"{_n(a)},{_n(b)}" for a, b in places)
         parts.append(element("polyline", points=path, class_=f"curve c{number}"))
+        if len(places) == 1:  # no line goes through one point
+            parts.append(element("circle", cx=_n(places[0][0]), cy=_n(places[0][1]), r=2, class_=f"curve c{number}"))
     legend = element(
         "figcaption", [element("span", name, class_=f"key c{number}") for number, (name, _) in enumerate(lines)]
     )
@@ -107,13 +108,21 @@ def colour(value: float) -> str:
     return "#" + "".join(f"{round(zero + share * (full - zero)):02x}" for zero, full in zip(ZERO, end, strict=True))
 
 
-def nice_ticks(low: float, high: float, *, most: int = 6) -> list[float]:
-    """Returns round numbers from at most the lowest to at least the highest value, two at the least."""
+def nice_ticks(low: float, high: float, *, most: int = 6, least: float = 0) -> list[float]:
+    """Returns round numbers from at most the lowest to at least the highest value, two at the least.
+
+    Args:
+        low: The lowest value.
+        high: The highest.
+        most: About how many.
+        least: How far apart two are at the least.
+    """
     if high <= low:
         low, high = low - (abs(low) or 1) * 0.1, high + (abs(high) or 1) * 0.1
     rough = (high - low) / (most - 1)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
+    step = max(step, least)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [round(n * step, 12) for n in range(first, last + 1)]
 

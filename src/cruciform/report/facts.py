@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from cruciform.deploy.package import REPORT as DEPLOYED
-from cruciform.errors import DiagnosisError, OptionError
+from cruciform.errors import DataError, DiagnosisError, OptionError, first_line
 from cruciform.measure.filters import LayerFilters, network_filters
 from cruciform.measure.gradients import Diagnosis, diagnose
 from cruciform.measure.latency import time_layers
@@ -22,6 +22,7 @@ from cruciform.store.directory import CARD
 from cruciform.store.directory import REPORT as CONVERTED
 from cruciform.train.datasets import open_datasets
 from cruciform.train.journal import read_journal
+from cruciform.train.judge import data_of
 from cruciform.train.network import build_model
 from cruciform.train.prepared import first_images
 from cruciform.train.run import Run
@@ -198,14 +199,15 @@ def _diagnose(model: nn.Module, input_size: tuple[int, ...], run: Run | None) ->
     which = "the weights as they are"
     if run:
         # The question is whether it could learn when it began, not what is left of the gradient at the end.
-        recipe = run.recipe()
-        train, test = open_datasets(recipe.data, Alone(torch.device("cpu")))
-        model = build_model(
-            recipe.model,
-            classes=len(test.classes),
-            seed=recipe.seed,
-            images=lambda count: first_images(recipe, train, count),
-        )
+        recipe, (classes, _) = run.recipe(), data_of(run)
+
+        def images(count: int) -> Tensor:
+            return first_images(recipe, open_datasets(recipe.data, Alone(torch.device("cpu")))[0], count)
+
+        try:
+            model = build_model(recipe.model, classes=classes, seed=recipe.seed, images=images)
+        except DataError as error:
+            return None, f"the network that the run began with was fitted to its data, and {first_line(error)}"
         which = f"the initial weights of the run (seed {recipe.seed})"
     try:
         return diagnose(model, input_size), which

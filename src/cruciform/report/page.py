@@ -9,6 +9,7 @@ from cruciform.measure.tiles import basis_tiles, kernel_tiles
 from cruciform.report.charts import Line, bar, definition, line_chart, spectrum_svg, tiles_svg
 from cruciform.report.facts import Facts, LayerFact, Training
 from cruciform.report.html import Html, element, join
+from cruciform.words import plural
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 MOST_FILTERS = 18  # layers whose filters are shown
@@ -57,7 +58,7 @@ def _summary(facts: Facts) -> Html:
         pairs.append(("gradient at the start", facts.diagnosis.verdict))
     if facts.training:
         status = facts.training.status
-        pairs.append(("state", f"{status['state']}, {status['epochs']} of {status['of']} epochs"))
+        pairs.append(("state", f"{status['state']}, {status['epochs']} of {plural(status['of'], 'epoch')}"))
         if status["top1"] is not None:
             pairs.append(("right at the end", f"{status['top1']:.2%}"))
         pairs.append(("training", duration(facts.training.seconds)))
@@ -127,10 +128,8 @@ def _doctor(facts: Facts) -> Html:
         f"from {found.low:.3g} to {found.high:.3g}. Measured on {facts.diagnosed}.",
     )
     advice = element("p", found.advice) if found.advice else None
-    rows = [
-        (block.name, "yes" if block.on_path else "no", f"{block.gradient_ratio:.3g}", f"{block.activation_ratio:.3g}")
-        for block in found.blocks
-    ]
+    note = element("p", found.note, class_="quiet") if found.note else None
+    rows = [(block.name, "yes" if block.on_path else "no", *block.ratios) for block in found.blocks]
     path = [block for block in found.blocks if block.on_path]
     level = [
         (float(n), math.log10(block.gradient_level)) for n, block in enumerate(path, 1) if block.gradient_level > 0
@@ -139,10 +138,12 @@ def _doctor(facts: Facts) -> Html:
         (float(n), math.log10(block.gradient_ratio)) for n, block in enumerate(path, 1) if block.gradient_ratio > 0
     ]
     curves: list[Line] = [("at its output / at the last block's", level), ("one block: in / out", ratio)]
-    chart = line_chart(curves, x="block on the deepest path", y="gradient's energy, log₁₀")
+    chart = line_chart(
+        [line for line in curves if line[1]], x="block on the deepest path", y="gradient's energy, log₁₀"
+    )
     columns = ("block", "on path", "gradient in / out", "activation out / in")
     table = _table(columns, rows, numbers=2)
-    return _section("Gradient doctor", "", verdict, advice, element("div", chart, class_="charts one"), table)
+    return _section("Gradient doctor", "", verdict, advice, element("div", chart, class_="charts one"), table, note)
 
 
 def _curves(training: Training) -> Html:

@@ -11,6 +11,7 @@ from cruciform.data.loader import Loader
 from cruciform.data.order import Order
 from cruciform.errors import CheckpointError, RunError
 from cruciform.store.directory import CARD
+from cruciform.train.checkpoint import Checkpoint
 from cruciform.train.cookbook import load_recipe
 from cruciform.train.datasets import open_datasets
 from cruciform.train.evaluation import Evaluation, evaluate
@@ -19,6 +20,8 @@ from cruciform.train.network import build_model
 from cruciform.train.recipe import ModelTable, Recipe
 from cruciform.train.run import Run
 from cruciform.train.runtime import Alone, pick_device
+
+MOST_EXTENT = 1 << 16  # of an input that a checkpoint may name
 
 
 @dataclass(frozen=True)
@@ -81,34 +84,57 @@ class Trained(NamedTuple):
 
 
 def trained_network(directory: Path) -> Trained:
-    """Returns the network of the newest checkpoint of a run, and the size of its input."""
+    """Returns the network of the newest checkpoint of a run, and the size of its input; the data need not be there."""
     run = Run(directory)
-    recipe = run.recipe()
-    runtime = Alone(pick_device("cpu"))
-    _, test = open_datasets(recipe.data, runtime)
-    learner, _ = _restore(recipe, run, runtime, classes=len(test.classes))
-    sample = Loader(test, Order(len(test), 1), recipe.prepare).read(0)
+    recipe, checkpoint = run.recipe(), _newest(run)
+    classes, size = data_of(run, checkpoint)
+    learner = Learner(
+        recipe, build_model(recipe.model, classes=classes, seed=recipe.seed), Alone(pick_device("cpu"))
+    )  # fmt: skip
+    learner.load_state_(checkpoint.tensors, checkpoint.part("learner"))
     preparation = recipe.model_dump(
         mode="json", include={"prepare": True, "data": {"short_side", "whiten", "mean", "deviation"}}
     )
-    return Trained(learner.evaluated(), tuple(sample.images.shape[1:]), preparation)
+    return Trained(learner.evaluated(), size, preparation)
 
 
-def _restore(recipe: Recipe, run: Run | None, runtime: Alone, *, classes: int) -> tuple[Learner, int | None]:
-    learner = Learner(recipe, build_model(recipe.model, classes=classes, seed=recipe.seed), runtime)
-    if run is None:
-        return learner, None
+def data_of(run: Run, checkpoint: Checkpoint | None = None) -> tuple[int, tuple[int, ...]]:
+    """Returns how many classes the data of a run has, and the size of an input.
+
+    As the checkpoint says, where that can be true: a number of classes that no tensor of it has would make a network
+    of any size. Otherwise the data is asked.
+    """
+    checkpoint = checkpoint or _newest(run)
+    said = checkpoint.values.get("data")
+    classes, size = (said.get("classes"), said.get("input_size")) if isinstance(said, dict) else (None, None)
+    if (
+        type(classes) is int
+        and any(classes in tensor.shape for tensor in checkpoint.tensors.values())
+        and isinstance(size, list)
+        and all(type(extent) is int and 0 < extent < MOST_EXTENT for extent in size)
+    ):
+        return classes, tuple(size)
+    recipe = run.recipe()
+    _, test = open_datasets(recipe.data, Alone(pick_device("cpu")))
+    sample = Loader(test, Order(len(test), 1), recipe.prepare).read(0)
+    return len(test.classes), tuple(sample.images.shape[1:])
+
+
+def _newest(run: Run) -> Checkpoint:
     checkpoint, problems = run.checkpoints().load_newest()
     if checkpoint is None:
         raise CheckpointError(f"{run.directory} has no whole checkpoint. {' '.join(problems)}")
-    learner.load_state_(checkpoint.tensors, checkpoint.part("learner"))
-    return learner, checkpoint.step
+    return checkpoint
 
 
 def _judge(recipe: Recipe, run: Run | None, device: str, advance: Callable[[int, int], None]) -> Judgement:
     runtime = Alone(pick_device(device))
     _, test = open_datasets(recipe.data, runtime)
-    learner, step = _restore(recipe, run, runtime, classes=len(test.classes))
+    learner = Learner(recipe, build_model(recipe.model, classes=len(test.classes), seed=recipe.seed), runtime)
+    checkpoint = _newest(run) if run else None
+    if checkpoint:
+        learner.load_state_(checkpoint.tensors, checkpoint.part("learner"))
     order = Order(len(test), recipe.evaluation.batch)
     loader = Loader(test, order, recipe.prepare, threads=recipe.data.threads)
+    step = checkpoint.step if checkpoint else None
     return Judgement(evaluate(learner, loader, advance=advance), tuple(test.classes), step)

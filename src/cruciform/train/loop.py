@@ -134,6 +134,9 @@ class _Training:
         own: tuple[Transform, ...] = (ForeignTransform(inputs.transform),) if inputs.transform else ()
         self.loader = self._loader(train_set, recipe.batch, (*recipe.augment, *own), shuffled=True)
         self._test_loader = self._loader(test_set, recipe.evaluation.batch, recipe.prepare, shuffled=False)
+        # With this a run can be reported on, shipped and asked where its data is not.
+        size = Loader(test_set, Order(len(test_set), 1), recipe.prepare).read(0).images.shape[1:]
+        self._data = {"classes": len(train_set.classes), "input_size": list(size)}
         self.per_epoch = self.loader.order.steps_per_epoch
         self.steps = recipe.epochs * self.per_epoch
         model = inputs.model or build_model(
@@ -309,8 +312,9 @@ class _Training:
         if self.runtime.leads:
             tensors, values = self.learner.state()
             shared = {**asdict(progress), "loss": sums[0], "samples": int(sums[1])}
+            parts = {"progress": shared, "learner": values, "data": self._data}
             try:
-                path = self._checkpoints.save(progress.step, tensors, {"progress": shared, "learner": values})
+                path = self._checkpoints.save(progress.step, tensors, parts)
             except CruciformError as error:
                 failure = error
         if any(self.runtime.most(int(failure is not None))):

@@ -20,6 +20,7 @@ from cruciform.train.recipe import Recipe
 from cruciform.train.run import Run, differences
 from cruciform.train.runtime import Alone, pick_device
 from cruciform.train.table import read_table
+from cruciform.words import plural
 
 JUDGED = ("train_loss", "loss", "top1", "top1_mirrored", "auc")
 
@@ -132,7 +133,7 @@ def read_finish(run: Run, name: str) -> Finish:
     epochs = [line for line in lines if line["event"] == "epoch"]
     recipe, start = run.recipe(), next(line for line in lines if line["event"] == "start")
     if len(epochs) < recipe.epochs:
-        raise RunError(f"{run.directory} has {len(epochs)} epochs of {recipe.epochs}; let it end first")
+        raise RunError(f"{run.directory} has {len(epochs)} of {plural(recipe.epochs, 'epoch')}; let it end first")
     seconds = 0.0
     curve: list[dict[str, Any]] = []
     for line in epochs:

@@ -42,6 +42,12 @@ def test_a_curve_stays_within_its_picture_and_leaves_out_what_is_no_number() -> 
     assert line_chart([], x="x", y="y") == '<p class="quiet">nothing was logged</p>'
 
 
+def test_a_single_point_is_seen_and_epochs_are_whole_numbers() -> None:
+    chart = ET.fromstring(line_chart([("top 1", [(1.0, 0.44)])], x="epoch", y="right"))  # noqa: S314
+    assert len(list(chart.iter("circle"))) == 1
+    assert [text.text for text in chart.iter("text") if text.attrib.get("y") == "192"] == ["0", "1", "2"]
+
+
 def test_a_tile_has_a_square_for_each_tap_that_there_is() -> None:
     picture = ET.fromstring(tiles_svg([[[None, 1.0, None]], [[0.5, 0.0, -1.0]]], columns=1, label="two"))  # noqa: S314
     squares = [one for one in picture.iter("rect") if "fill" in one.attrib]

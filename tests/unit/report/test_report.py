@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -135,6 +136,18 @@ def test_a_run_is_shown_with_its_curves_its_initial_gradient_and_its_times(run: 
         assert words in said
     assert found.tags.count("polyline") >= 7  # two of the doctor, five of training, and the filters' spectra
     assert "Times were left out" not in said
+
+
+def test_a_run_is_shown_where_its_data_is_not(run: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(run, tmp_path / "copied")
+    recipe = json.loads((copied / "recipe.json").read_text("utf-8"))
+    recipe["data"]["path"] = "nowhere"
+    (copied / "recipe.json").write_text(json.dumps(recipe))
+    assert CliRunner().invoke(app, ["filters", str(copied)]).exit_code == 0
+    output = tmp_path / "report.html"
+    result = CliRunner().invoke(app, ["report", str(copied), "-o", str(output), "--rounds", "0"])
+    assert result.exit_code == 0, result.output
+    assert "No diagnosis: the network that the run began with was fitted to its data" in output.read_text("utf-8")
 
 
 def test_a_model_directory_says_why_layers_were_left_alone(tmp_path: Path) -> None:

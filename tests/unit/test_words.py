@@ -1,0 +1,14 @@
+import pytest
+
+from cruciform.words import plural
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 threads"), (1, "1 thread"), (2, "2 threads"), (12_000, "12,000 threads")]
+)
+def test_one_thread_is_no_threads(number: int, text: str) -> None:
+    assert plural(number, "thread") == text
+
+
+def test_a_noun_may_have_a_plural_of_its_own() -> None:
+    assert plural(3, "class", "classes") == "3 classes"
