@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LOOKS = ((BLUE, "s"), (GREEN, "o"), (ORANGE, "D"), (PURPLE, "^"))
+LOOKS = ((BLUE, "s"), (GREEN, "o"), (ORANGE, "d"), (PURPLE, "^"))
 
 
 @dataclass(frozen=True)
