@@ -102,3 +102,11 @@ def test_a_result_carries_what_is_needed_to_doubt_it(path: Path) -> None:
     assert set(result) == {"summary", "command", "n", "date", "versions", "hardware", "details"}
     assert all(isinstance(value, int | float) for value in result["summary"].values())
     assert result["n"] >= 1
+
+
+def test_every_test_that_a_text_names_exists() -> None:
+    there = {
+        name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    for path in (ROOT / "docs").rglob("*.md"):
+        assert not set(re.findall(r"`(test_\w+)`", path.read_text("utf-8"))) - there, path
