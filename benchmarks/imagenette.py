@@ -19,7 +19,7 @@ from cruciform.cli.progress import make_observer
 from cruciform.data.shard_index import MANIFEST
 from cruciform.data.shard_write import Writing, list_items, write_shards
 from cruciform.train.cookbook import load_recipe
-from cruciform.train.race import Contestant, run_race
+from cruciform.train.race import Contestant, Finish, run_race
 from cruciform.train.race_result import read_finishes, record_race
 
 RESULT = Path(__file__).parents[1] / "results" / "imagenette.json"
@@ -39,6 +39,13 @@ CHANGES = [
 ]
 
 
+def record(finishes: list[Finish]) -> None:
+    """Writes all runs, with the times of a quiet machine."""
+    if finishes:
+        command = "CRUCIFORM_DATA=DIR python benchmarks/imagenette.py"
+        record_race([at_quiet_speed(finish) for finish in finishes], RESULT, command=command)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("networks", nargs="*", default=["vgg11_gmp", "vgg11_gmp_lr"])
@@ -53,9 +60,9 @@ def main() -> None:
         Contestant(name, load_recipe(f"{name}_ilsvrc", [*CHANGES, f"epochs={given.epochs}"])) for name in given.networks
     ]
     known = read_finishes(RESULT)
+    record(known)  # the speed may have been found since
     for finish in run_race(contestants, range(1), given.runs, finished=known, observe=make_observer):
-        command = "CRUCIFORM_DATA=DIR python benchmarks/imagenette.py"
-        record_race([*read_finishes(RESULT), at_quiet_speed(finish)], RESULT, command=command)
+        record([*read_finishes(RESULT), finish])
         print(
             f"{finish.name}: {finish.top1:.2%} right, {finish.seconds:.0f} s, {finish.macs / 1e6:.0f} MMAC", flush=True
         )
