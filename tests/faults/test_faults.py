@@ -1,4 +1,4 @@
-"""Injected faults: a seventh of most kinds in CI; all by ``make test-faults``."""
+"""Injected faults: a seventh of all kinds in CI; all by ``make test-faults``."""
 
 import json
 import os
@@ -10,9 +10,6 @@ from typing import Any
 import pytest
 
 SUITE = Path(__file__).parent / "run.py"
-# A rank that hangs, and a changing number of ranks, did not always end in time on a busy machine: docs/reliability.md.
-OPEN = ("F10", "F16")
-KINDS = [f"F{number}" for number in range(1, 21) if f"F{number}" not in OPEN]
 
 
 def run(*options: str, timeout: float) -> dict[str, Any]:
@@ -27,9 +24,8 @@ def run(*options: str, timeout: float) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_seventh_of_most_faults_violates_nothing() -> None:
-    kinds = [word for kind in KINDS for word in ("--kind", kind)]
-    result = run("--share", "0.14", "--seed", "1", *kinds, timeout=580)
+def test_a_seventh_of_all_faults_violates_nothing() -> None:
+    result = run("--share", "0.14", "--seed", "1", timeout=580)
     assert result["violations"] == 0
     assert result["injected"] > 100
 
