@@ -40,7 +40,6 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--share", type=float, default=1.0, help="of the trials of each kind")
     parser.add_argument("--kind", choices=sorted(KINDS), action="append")
-    parser.add_argument("--skip", choices=sorted(KINDS), action="append", default=[])
     parser.add_argument("--trial", type=int, help="one trial of one kind, in this process")
     parser.add_argument("--record", action="store_true", help="write results/hostile.json")
     given = parser.parse_args()
@@ -77,7 +76,7 @@ def many(given: argparse.Namespace, folder: Path) -> int:
     rows, failures = [], []
     print(f"seed {given.seed}", flush=True)
     for kind in KINDS.values():
-        if kind.name in given.skip or (given.kind and kind.name not in given.kind):
+        if given.kind and kind.name not in given.kind:
             continue
         started = time.monotonic()
         numbers = chosen(kind.count, given.share)

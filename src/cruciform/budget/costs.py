@@ -2,8 +2,8 @@
 
 A layer is timed between two pointwise convolutions, with its non-linearity and the pooling behind it: so the order in
 memory that an engine prefers is the one that the layer finds in its network, and a concatenation has a reader. All
-candidates of a layer take turns with the dense one; what counts is the **difference** to it, for all
-that is common to both falls out:
+candidates of a layer take turns with the dense one; what counts is the **difference** to it, for all that is common to
+both falls out:
 
     time of a network ≈ time of the dense network + Σ over layers (time of its plan − time of the dense layer)
 

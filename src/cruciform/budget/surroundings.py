@@ -45,16 +45,14 @@ def _pooling_behind(node: Node) -> Pooling | None:
         node = next(iter(node.users))
         if node.target in MAX_POOLINGS:
             rank = node.meta["val"].ndim - 2
-            kernel = _extents(node, 1, rank, None)
+            kernel = _extents(node, 1, rank)
             return Pooling(kernel, _extents(node, 2, rank, kernel), _extents(node, 3, rank, (0,) * rank))
         if node.target not in CHANNELWISE:
             return None
     return None
 
 
-def _extents(node: Node, place: int, rank: int, default: Extents | None) -> Extents:
+def _extents(node: Node, place: int, rank: int, default: Extents = ()) -> Extents:
     given = node.args[place] if len(node.args) > place else None
     numbers = tuple(int(str(number)) for number in given) if isinstance(given, list | tuple) else ()
-    if not numbers:
-        return default or ()
-    return numbers * rank if len(numbers) == 1 else numbers
+    return (numbers * rank if len(numbers) == 1 else numbers) or default

@@ -119,6 +119,11 @@ class Loader:
             yield batches
 
 
+def input_size(source: Source, transforms: Sequence[Transform]) -> tuple[int, ...]:
+    """Returns the channels and the extents of a sample of a source once it is transformed."""
+    return tuple(Loader(source, Order(len(source), 1), transforms).read(0).images.shape[1:])
+
+
 def _stack(images: Sequence[Image]) -> Tensor:
     if len({image.shape for image in images}) > 1:
         sizes = ", ".join(sorted({"×".join(map(str, image.shape)) for image in images}))

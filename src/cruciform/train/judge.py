@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from cruciform.data.loader import Loader
+from cruciform.data.loader import Loader, input_size
 from cruciform.data.order import Order
 from cruciform.errors import CheckpointError, RunError
 from cruciform.store.directory import CARD
@@ -88,10 +88,7 @@ def trained_network(directory: Path) -> Trained:
     run = Run(directory)
     recipe, checkpoint = run.recipe(), _newest(run)
     classes, size = data_of(run, checkpoint)
-    learner = Learner(
-        recipe, build_model(recipe.model, classes=classes, seed=recipe.seed), Alone(pick_device("cpu"))
-    )  # fmt: skip
-    learner.load_state_(checkpoint.tensors, checkpoint.part("learner"))
+    learner = _restore(recipe, checkpoint, Alone(pick_device("cpu")), classes=classes)
     preparation = recipe.model_dump(
         mode="json", include={"prepare": True, "data": {"short_side", "whiten", "mean", "deviation"}}
     )
@@ -116,8 +113,7 @@ def data_of(run: Run, checkpoint: Checkpoint | None = None) -> tuple[int, tuple[
         return classes, tuple(size)
     recipe = run.recipe()
     _, test = open_datasets(recipe.data, Alone(pick_device("cpu")))
-    sample = Loader(test, Order(len(test), 1), recipe.prepare).read(0)
-    return len(test.classes), tuple(sample.images.shape[1:])
+    return len(test.classes), input_size(test, recipe.prepare)
 
 
 def _newest(run: Run) -> Checkpoint:
@@ -127,13 +123,19 @@ def _newest(run: Run) -> Checkpoint:
     return checkpoint
 
 
+def _restore(recipe: Recipe, checkpoint: Checkpoint | None, runtime: Alone, *, classes: int) -> Learner:
+    """Returns a learner as a checkpoint left it, or as it begins."""
+    learner = Learner(recipe, build_model(recipe.model, classes=classes, seed=recipe.seed), runtime)
+    if checkpoint:
+        learner.load_state_(checkpoint.tensors, checkpoint.part("learner"))
+    return learner
+
+
 def _judge(recipe: Recipe, run: Run | None, device: str, advance: Callable[[int, int], None]) -> Judgement:
     runtime = Alone(pick_device(device))
     _, test = open_datasets(recipe.data, runtime)
-    learner = Learner(recipe, build_model(recipe.model, classes=len(test.classes), seed=recipe.seed), runtime)
     checkpoint = _newest(run) if run else None
-    if checkpoint:
-        learner.load_state_(checkpoint.tensors, checkpoint.part("learner"))
+    learner = _restore(recipe, checkpoint, runtime, classes=len(test.classes))
     order = Order(len(test), recipe.evaluation.batch)
     loader = Loader(test, order, recipe.prepare, threads=recipe.data.threads)
     step = checkpoint.step if checkpoint else None

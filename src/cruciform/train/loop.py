@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from cruciform.data.foreign import ForeignTransform
-from cruciform.data.loader import Batch, Loader
+from cruciform.data.loader import Batch, Loader, input_size
 from cruciform.data.order import Order
 from cruciform.data.transforms import Transform
 from cruciform.errors import BadSampleError, CheckpointError, CruciformError, DataError, NonFiniteError, RunError
@@ -135,8 +135,7 @@ class _Training:
         self.loader = self._loader(train_set, recipe.batch, (*recipe.augment, *own), shuffled=True)
         self._test_loader = self._loader(test_set, recipe.evaluation.batch, recipe.prepare, shuffled=False)
         # With this a run can be reported on, shipped and asked where its data is not.
-        size = Loader(test_set, Order(len(test_set), 1), recipe.prepare).read(0).images.shape[1:]
-        self._data = {"classes": len(train_set.classes), "input_size": list(size)}
+        self._data = {"classes": len(train_set.classes), "input_size": list(input_size(test_set, recipe.prepare))}
         self.per_epoch = self.loader.order.steps_per_epoch
         self.steps = recipe.epochs * self.per_epoch
         model = inputs.model or build_model(
