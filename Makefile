@@ -34,7 +34,7 @@ test-slow: setup  ## the slow tier: 2,000 examples for every law, and all tests 
 test-hostile: setup  ## 40,000 hostile inputs, under 8 minutes on 2 cores; records results/hostile.json
 	$(BIN)/python tests/hostile/run.py --record
 
-test-faults: setup  ## 900 injected faults, under 15 minutes on 2 cores; records results/faults.json and docs/reliability.md
+test-faults: setup  ## 1,300 injected faults, 6 minutes on 2 cores; records results/faults.json and docs/reliability.md
 	$(BIN)/python tests/faults/run.py --record
 	$(BIN)/python benchmarks/numbers_in_texts.py
 

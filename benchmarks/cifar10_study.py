@@ -58,6 +58,9 @@ FAST: dict[str, list[str]] = {
     "depth-4": member(blocks("lr lr lr lr", "lr lr lr lr", "lr lr lr lr")),
     "width": member(blocks("lr lr", "lr lr", "lr lr"), widths=(64, 384, 352), residual=False),
     "cross": member(blocks(f"{CROSS} {CROSS}", f"{CROSS} {CROSS}", f"{CROSS} {CROSS}"), residual=False),
+    # Two convolutions with a quarter of full filters train a quarter faster than three without: 5 epochs to their 4.
+    "cross-wide-end": member(blocks(*[f"{CROSS} {CROSS}"] * 3), widths=(64, 256, 384), residual=False),
+    "cross-deep-end": member(blocks(*[f"{CROSS} {CROSS}"] * 2, f"{CROSS} {CROSS} {CROSS}")),
     "depth-3-wide-end": member(THREE, widths=(64, 256, 384)),
     "depth-3-cross-first": member(blocks(f"{CROSS} lr lr", f"{CROSS} lr lr", f"{CROSS} lr lr")),
     "depth-3-full-first": member(blocks("full lr lr", "lr lr lr", "lr lr lr")),

@@ -249,7 +249,7 @@ def trained(shared: Path) -> Path:
     return run
 
 
-@fault("F17 predictions are killed", 5)
+@fault("F17 predictions are killed", 10)
 def predictions(trial: Trial) -> int:
     from cruciform.predict.parts import Asking
     from cruciform.predict.run import Request, run_prediction
@@ -282,7 +282,7 @@ def predictions(trial: Trial) -> int:
     return hits
 
 
-@fault("F18 a sweep is killed", 6)
+@fault("F18 a sweep is killed", 12)
 def sweep(trial: Trial) -> int:
     """The process of a sweep is killed: no trial is lost or done twice, and the study can be read."""
     from cruciform.train.cookbook import load_recipe

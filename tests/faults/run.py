@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ import together  # noqa: F401
 import torch
 from elsewhere import shard_set, trained
 from fault import FAULTS, Fault, Trial, Unable, Violation
+from kill_driver import import_ahead
 from together import undisturbed
 from trials import Failure, chance, chosen, table
 from work import prepare
@@ -78,18 +79,20 @@ class Running:
         return Outcome(made.injected, "I4", "a process was left behind") if orphans and not made.what else made
 
 
-def do_all(fault: Fault, seed: int, numbers: Sequence[int], base: Path, lanes: int) -> list[tuple[int, Outcome]]:
-    """Does trials, some at a time."""
-    left, running, done = list(numbers), [], []
+def do_all(
+    trials: Sequence[tuple[Fault, int]], seed: int, base: Path, lanes: int
+) -> Iterator[tuple[Fault, int, Outcome]]:
+    """Does trials, some at a time, and yields what came of each as it ends."""
+    left, running = list(trials), []
     while left or running:
         while left and len(running) < lanes:
-            running.append(Running(fault, seed, left.pop(0), base))
+            fault, number = left.pop(0)
+            running.append(Running(fault, seed, number, base))
         for one in list(running):
             if outcome := one.outcome():
                 running.remove(one)
-                done.append((one.number, outcome))
+                yield one.fault, one.number, outcome
         time.sleep(0.005)
-    return sorted(done, key=lambda pair: pair[0])
 
 
 def strike(fault: Fault, trial: Trial) -> Outcome:
@@ -124,9 +127,10 @@ def main() -> int:
     parser.add_argument("--least", type=int, default=1, help="trials of each kind at the least")
     parser.add_argument("--kind", action="append", help="as F7")
     parser.add_argument("--trial", type=int)
-    parser.add_argument("--lanes", type=int, default=2, help="trials at a time")
+    parser.add_argument("--lanes", type=int, default=3, help="trials at a time")
     parser.add_argument("--record", action="store_true", help="write results/faults.json")
     given = parser.parse_args()
+    import_ahead()
     os.environ.update(GLOO_SOCKET_IFNAME="lo", CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
     memory = Path("/dev/shm")  # noqa: S108
     base = Path(tempfile.mkdtemp(prefix="faults-", dir=memory if memory.is_dir() else None))
@@ -151,26 +155,35 @@ def in_child(make: Callable[[Path], object], shared: Path) -> None:
 
 
 def many(given: argparse.Namespace, base: Path) -> int:
-    """Does trials one after the other, and prints the table."""
+    """Does trials of all kinds in turns, so that those that wait share the machine with those that compute."""
     began = time.monotonic()
-    rows, failures, unable = [], [], []
-    print(f"seed {given.seed}, torch {torch.__version__}", flush=True)
-    for fault in sorted(FAULTS.values(), key=lambda fault: int(fault.name.split()[0][1:])):
-        if given.kind and fault.name.split()[0] not in given.kind:
-            continue
-        started = time.monotonic()
-        numbers = chosen(fault.count, given.share, given.least) if given.trial is None else [given.trial]
-        outcomes = do_all(fault, given.seed, numbers, base, given.lanes)
-        bad = [Failure(fault.name, number, one.what, one.why) for number, one in outcomes if one.what]
-        unable += [one for one in bad if one.what == "unable"]
-        bad = [one for one in bad if one.what != "unable"]
-        failures += bad
-        rows.append([fault.name, len(numbers), sum(one.injected for _, one in outcomes), len(bad)])
-        seconds = time.monotonic() - started
-        print(f"{fault.name}: {rows[-1][2]:,} injected in {seconds:.1f} s, {len(bad)} violations", flush=True)
-        for one in [*bad[:6], *unable[:1]]:
-            print(f"  --seed {given.seed} --kind {fault.name.split()[0]} --trial {one.number}: {one.what}: {one.why}")
-    return report(given, rows, failures, time.monotonic() - began)
+    kinds = [
+        fault
+        for fault in sorted(FAULTS.values(), key=lambda fault: int(fault.name.split()[0][1:]))
+        if not given.kind or fault.name.split()[0] in given.kind
+    ]
+    numbers = {
+        fault.name: chosen(fault.count, given.share, given.least) if given.trial is None else [given.trial]
+        for fault in kinds
+    }
+    trials = sorted(
+        ((fault, number) for fault in kinds for number in numbers[fault.name]), key=lambda pair: pair[1] / pair[0].count
+    )
+    rows = {fault.name: [fault.name, len(numbers[fault.name]), 0, 0] for fault in kinds}
+    failures = []
+    print(f"seed {given.seed}, torch {torch.__version__}, {len(trials)} trials", flush=True)
+    for done, (fault, number, one) in enumerate(do_all(trials, given.seed, base, given.lanes), 1):
+        rows[fault.name][2] += one.injected
+        if one.what:
+            print(f"  --seed {given.seed} --kind {fault.name.split()[0]} --trial {number}: {one.what}: {one.why}")
+        if one.what and one.what != "unable":
+            rows[fault.name][3] += 1
+            failures.append(Failure(fault.name, number, one.what, one.why))
+        if done % 50 == 0 or done == len(trials):
+            seconds = time.monotonic() - began
+            print(f"{done} of {len(trials)} trials in {seconds:.0f} s, {len(failures)} violations; "
+                  f"about {seconds / done * (len(trials) - done):.0f} s left", flush=True)  # fmt: skip
+    return report(given, list(rows.values()), failures, time.monotonic() - began)
 
 
 def report(given: argparse.Namespace, rows: list[list], failures: Sequence[Failure], seconds: float) -> int:

@@ -141,7 +141,7 @@ def undisturbed(shared: Path, world: int) -> str:
     return path.read_text()
 
 
-@fault("F9 a rank dies", 16)
+@fault("F9 a rank dies", 32)
 def rank_dies(trial: Trial) -> int:
     run = Run(trial.folder / "run")
     ranks = start(run, trial.shared, 2)
@@ -152,7 +152,7 @@ def rank_dies(trial: Trial) -> int:
     return int(starts > 1)
 
 
-@fault("F10 a rank hangs", 4)
+@fault("F10 a rank hangs", 8)
 def rank_hangs(trial: Trial) -> int:
     run = Run(trial.folder / "run")
     at = trial.random.randrange(1, STEPS - 1)
@@ -175,7 +175,7 @@ def rank_hangs(trial: Trial) -> int:
     return int(starts > 1)
 
 
-@fault("F11 a rank lags behind", 4)
+@fault("F11 a rank lags behind", 8)
 def rank_lags(trial: Trial) -> int:
     run = Run(trial.folder / "run")
 
@@ -238,7 +238,7 @@ class Proxy:
             end.close()
 
 
-@fault("F12 a link that is cut, reset or slow", 8)
+@fault("F12 a link that is cut, reset or slow", 16)
 def partition(trial: Trial) -> int:
     """The second rank finds the first through a link that misbehaves; new starts find a good one."""
     run = Run(trial.folder / "run")
@@ -257,7 +257,7 @@ def partition(trial: Trial) -> int:
 HISTORIES = ((2, 1, 2), (1, 2, 1))
 
 
-@fault("F16 the number of ranks changes", 8)
+@fault("F16 the number of ranks changes", 16)
 def elastic(trial: Trial) -> int:
     """Ends and goes on with another number of processes: every sample still once an epoch."""
     run = Run(trial.folder / "run")

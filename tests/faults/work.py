@@ -65,28 +65,29 @@ def spawn(work: Callable[[], object], errors: Path) -> int:
     child = os.fork()
     if child:
         return child
-    code = 1
+    code = 130  # of a second interrupt, which may come while the first one is seen to
     try:
         os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
         sys.addaudithook(_listen)
-        work()
-        code = 0
-    except Interrupted as stop:
-        code = 128 + stop.signal
-    except KeyboardInterrupt:
-        code = 130
-    except CruciformError as error:
-        print(repr(error), file=sys.stderr)
-        code = error.exit_code
-    except OSError as error:
-        print(repr(error), file=sys.stderr)
-        code = CheckpointError.exit_code if error.errno in DISK_FULL else 1
-    except BaseException as error:
-        print(repr(error), file=sys.stderr)
+        code = _code_of(work)
     finally:
-        with suppress(Exception):
-            sys.stderr.flush()
         os._exit(code)
+
+
+def _code_of(work: Callable[[], object]) -> int:
+    """Does something, and returns the exit code that the command line would have for it."""
+    try:
+        work()
+    except Interrupted as stop:
+        return 128 + stop.signal
+    except KeyboardInterrupt:
+        return 130
+    except BaseException as error:
+        print(repr(error), file=sys.stderr, flush=True)
+        if isinstance(error, CruciformError):
+            return error.exit_code
+        return CheckpointError.exit_code if isinstance(error, OSError) and error.errno in DISK_FULL else 1
+    return 0
 
 
 def _listen(event: str, args: tuple[Any, ...]) -> None:

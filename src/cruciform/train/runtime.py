@@ -71,10 +71,16 @@ class Alone(Runtime):
         return numbers
 
 
+_GROUPS: list[dist.ProcessGroup | None] = []
+"""Every group that was worked in, until the process ends. Where the last to let go of one is a network's wrapper,
+torch 2.13 hangs: it waits for gloo's threads while it holds Python's lock, and they may be waiting for that lock."""
+
+
 class Together(Runtime):
     """One of several processes whose group torch.distributed has set up already."""
 
     def __init__(self, device: torch.device) -> None:
+        _GROUPS.append(dist.group.WORLD)
         self.rank, self.world, self.device = dist.get_rank(), dist.get_world_size(), device
 
     def wrap(self, model: nn.Module) -> nn.Module:
