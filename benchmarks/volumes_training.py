@@ -1,6 +1,6 @@
 """AdrenalMNIST3D: a 3-D ResNet-18 dense and of crosses, at 28³ and 64³, by one recipe.
 
-    CRUCIFORM_DATA=DIR python benchmarks/volumes_training.py --study     the rate, on the validation set only
+    CRUCIFORM_DATA=DIR python benchmarks/volumes_training.py --study     rate and start, on the validation set
     CRUCIFORM_DATA=DIR python benchmarks/volumes_training.py             all runs; writes results/volumes-training.json
     CRUCIFORM_DATA=DIR python benchmarks/volumes_training.py --side 64 --only cross3 --only planes
 
@@ -8,7 +8,7 @@ MONAI's ResNet-18 with half its widths (32 to 256) and a stem of 3×3×3 with st
 both sizes reach the first block at about 15³. Whole widths without a stride cost ten times as much, and two cores have
 to do: in bfloat16 with channels last, about two hours of one core for all 28 runs.
 
-The splits are MedMNIST's own. The rate is to be chosen by ``--study``, on the validation set, before any other run; the
+The splits are MedMNIST's own. Rate and start were chosen by ``--study``, on the validation set, before any run; the
 test set is judged once, after the last epoch. Every run has a process of its own, which tells its peak of memory and
 its processor time. Each is recorded when it ends and not run again; interrupted ones go on. Two of these may run at
 once for different networks or sides, with one thread each: OMP_NUM_THREADS=1.
@@ -41,8 +41,8 @@ RESULT, STUDY = RESULTS / "volumes-training.json", RESULTS / "volumes-study.json
 DATA = Path(os.environ.get("CRUCIFORM_DATA", "."))
 COMMAND = "CRUCIFORM_DATA=DIR python benchmarks/volumes_training.py"
 SCHEMES = {"dense": None, "cross3": "cross3", "cross3_full_quarter": "cross:full=0.25", "planes": "planes"}
-RATE = 1e-3
-RATES, STUDY_EPOCHS = (1e-3, 3e-4, 3e-3), 6
+RATE, START = 3e-3, "pytorch"
+RATES, STARTS, STUDY_EPOCHS = (1e-3, 3e-4, 3e-3), ("pytorch", "identity"), 6
 VALIDATION = "adrenalmnist3d-validation.npz"
 FINISH = "finish.json"
 
@@ -66,8 +66,8 @@ class Size(NamedTuple):
 SIZES = {28: Size("adrenalmnist3d.npz", 12, 5, 2), 64: Size("adrenalmnist3d_64.npz", 8, 2, 4)}
 
 
-def make_recipe(network: str, side: int, *more: str) -> Recipe:
-    """Returns the recipe of a network at a size: the same for all but for the scheme."""
+def make_recipe(network: str, side: int, *more: str, start: str | None = START) -> Recipe:
+    """Returns the recipe of a network at a size: the same for all but for the scheme, and the start of its layers."""
     size, scheme = SIZES[side], SCHEMES[network]
     crop = f"{{kind = 'random-crop', size = {side}, padding = {size.padding}, mode = 'zeros'}}"
     changes = [
@@ -83,7 +83,8 @@ def make_recipe(network: str, side: int, *more: str) -> Recipe:
         "checkpoint.keep=1",
         "log.tensorboard=false",
     ]
-    return load_recipe("modern_volumes", [*changes, *([f"model.scheme='{scheme}'"] if scheme else []), *more])
+    converted = [f"model.scheme='{scheme}'", *([f"model.init={start}"] if start else [])] if scheme else []
+    return load_recipe("modern_volumes", [*changes, *converted, *more])
 
 
 def run_one(network: str, side: int, seed: int, runs: Path) -> None:
@@ -151,7 +152,7 @@ def missing(given: argparse.Namespace) -> Iterator[tuple[str, int, int]]:
 
 
 def study(runs: Path) -> None:
-    """Tries rates at 28³, judged on the validation set: the test set is not in the file that these runs see."""
+    """Tries rates and starts at 28³, judged on the validation set: these runs see a file without the test set."""
     path = DATA / VALIDATION
     if not path.is_file():
         with np.load(DATA / SIZES[28].file) as archive:
@@ -160,10 +161,11 @@ def study(runs: Path) -> None:
         np.savez_compressed(path, **new)
     changes = [f"data.path={VALIDATION}", f"epochs={STUDY_EPOCHS}", "evaluation.epochs=1"]
     contestants = [
-        Contestant(f"{network}_{rate:g}", make_recipe(network, 28, *changes, f"optimiser.rate={rate}"))
+        Contestant(f"{network}_{rate:g}", make_recipe(network, 28, *changes, f"optimiser.rate={rate}", start=None))
         for rate in RATES
         for network in ("dense", "cross3")
     ]
+    contestants += [Contestant(f"cross3_{start}", make_recipe("cross3", 28, *changes, start=start)) for start in STARTS]
     known = read_finishes(STUDY)
     for finish in run_race(contestants, range(1), runs / "study", finished=known, observe=make_observer):
         record_race([*read_finishes(STUDY), finish], STUDY, command=f"{COMMAND} --study")
@@ -172,7 +174,7 @@ def study(runs: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--study", action="store_true", help="choose the rate, on the validation set")
+    parser.add_argument("--study", action="store_true", help="choose rate and start, on the validation set")
     parser.add_argument("--only", action="append", choices=SCHEMES, help="a network; may be repeated")
     parser.add_argument("--side", action="append", type=int, choices=SIZES, help="a size; may be repeated")
     parser.add_argument("--runs", type=Path, default=Path("runs/volumes"))

@@ -10,6 +10,7 @@ from cruciform import convert, load
 from cruciform.deploy.build import Build, Setting, build_engine, noise
 from cruciform.deploy.forms import composite_layers
 from cruciform.deploy.targets import TARGETS
+from cruciform.errors import DeployError
 from cruciform.sources.build import build_network
 from cruciform.store.directory import Base, save
 
@@ -39,3 +40,12 @@ def test_a_network_of_volumes_is_the_same_saved_loaded_and_deployed(name: str, s
         (tmp_path / target).mkdir()
         found = build_engine(model, build, Setting(TARGETS.get(target), SIZE, batch=2), tmp_path / target)(images)
         assert np.abs(found - expected.numpy()).max() < 1e-4 * np.ptp(expected.numpy())
+
+
+def test_a_network_that_torch_can_not_compile_is_refused_with_a_reason(tmp_path: Path) -> None:
+    """So that a comparison of engines goes on with the others, and says why this one is left out."""
+    pytest.importorskip("monai")
+    network, _ = build_network("monai:UNet-3d", {})
+    setting = Setting(TARGETS.get("torch-compile"), SIZE)
+    with pytest.raises(DeployError, match="torch.compile fails on this network .*deploy to another target"):
+        build_engine(network, Build({}), setting, tmp_path)

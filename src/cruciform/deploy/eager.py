@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 from cruciform.deploy.compiler import require_compiler
 from cruciform.deploy.graph import export, without_warnings
 from cruciform.deploy.target import TARGETS, Engine, Target
+from cruciform.errors import DeployError
 
 FILE = "model.pt2"
 BATCH = "batch"  # the archive's note of the number of images that it is made for
@@ -44,7 +45,7 @@ class Eager(Target):
         number: here for the number that the archive is made for, for the other when it first comes.
 
         Raises:
-            DeployError: It shall be compiled, and there is no C++ compiler.
+            DeployError: It shall be compiled, and there is no C++ compiler, or the compiler fails on this network.
         """
         notes = {BATCH: ""}
         with without_warnings():
@@ -56,11 +57,18 @@ class Eager(Target):
         if not self._compiled:
             return as_engine(module, threads=threads, layout=layout)
         require_compiler()
+        from torch._dynamo.exc import TorchDynamoException  # a second of imports
+
         # Whole or not at all: a part that can't be compiled, or one compiled too often, would else run as it is.
         compiled = torch.compile(module, dynamic=True, fullgraph=True, options={"freezing": True})
         engine = as_engine(compiled, threads=threads, layout=layout)
-        with without_warnings():
-            engine(torch.zeros(int(notes[BATCH]), *example.shape[1:]).numpy())
+        try:
+            with without_warnings():
+                engine(torch.zeros(int(notes[BATCH]), *example.shape[1:]).numpy())
+        except TorchDynamoException as error:
+            raise DeployError(
+                f"torch.compile fails on this network ({str(error).splitlines()[0]}); deploy to another target"
+            ) from error
         return engine
 
 
