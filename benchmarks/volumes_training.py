@@ -63,7 +63,7 @@ class Size(NamedTuple):
     padding: int
 
 
-SIZES = {28: Size("adrenalmnist3d.npz", 12, 5, 2), 64: Size("adrenalmnist3d_64.npz", 8, 2, 4)}
+SIZES = {28: Size("adrenalmnist3d.npz", 12, 5, 2), 64: Size("adrenalmnist3d_64.npz", 5, 2, 4)}
 
 
 def make_recipe(network: str, side: int, *more: str, start: str | None = START) -> Recipe:

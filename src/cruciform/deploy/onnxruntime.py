@@ -14,6 +14,7 @@ from cruciform.deploy.cut import cut
 from cruciform.deploy.graph import export, without_warnings
 from cruciform.deploy.image_by_image import image_by_image
 from cruciform.deploy.linear import linear_as_convolution_
+from cruciform.deploy.maps import volumes_as_maps_
 from cruciform.deploy.target import TARGETS, Engine, Target
 from cruciform.errors import DeployError, MissingExtraError
 
@@ -21,7 +22,7 @@ OPSET = 20
 FILE = "model.onnx"
 LARGEST = 2 * 2**30  # bytes that fit one file
 
-Way = Literal["plain", "image by image", "classifier as convolutions"]
+Way = Literal["plain", "image by image", "classifier as convolutions", "volumes as maps"]
 
 
 class OnnxRuntime(Target):
@@ -29,7 +30,7 @@ class OnnxRuntime(Target):
 
     Args:
         way: How networks are written: as they are; with a loop over images around all but the classifier; with fully
-            connected layers as convolutions.
+            connected layers as convolutions; with lines through volumes as convolutions of maps.
     """
 
     packages = ("onnx", "onnxscript", "onnxruntime")
@@ -39,10 +40,10 @@ class OnnxRuntime(Target):
         self._way = way
 
     def ways(self, batch: int) -> Mapping[str, Target]:
-        """Returns the ways that may pay: a loop over several images, or convolutions of one."""
+        """Returns the ways that may pay: a loop over several images, or convolutions of one; maps for volumes."""
         # A convolution of maps of one pixel reads its weights once an image, a fully connected layer once a batch.
         way: Way = "image by image" if batch > 1 else "classifier as convolutions"
-        return {way: OnnxRuntime(way)}
+        return {way: OnnxRuntime(way), "volumes as maps": OnnxRuntime("volumes as maps")}
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
         """Exports by torch's own exporter; the number of images stays free where the network lets it."""
@@ -57,11 +58,13 @@ class OnnxRuntime(Target):
             joined = image_by_image(parts[0].model_proto, parts[1].model_proto if parts[1] else None)
             onnx.save(joined, folder / FILE)
             return
-        if self._way == "classifier as convolutions":
+        if self._way != "plain":
             with without_warnings():
                 graph = copy.deepcopy(graph)
-            if not linear_as_convolution_(graph):
-                raise DeployError("no fully connected layer of this network reads maps of one pixel")
+        if self._way == "classifier as convolutions" and not linear_as_convolution_(graph):
+            raise DeployError("no fully connected layer of this network reads maps of one pixel")
+        if self._way == "volumes as maps" and not volumes_as_maps_(graph, input_size):
+            raise DeployError("no convolution of this network goes through volumes along one axis or two")
         _program(graph, input_size, batch=max(2, batch)).save(str(folder / FILE), external_data=False)
 
     def load(self, folder: Path, *, threads: int) -> Engine:

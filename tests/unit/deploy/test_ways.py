@@ -1,5 +1,6 @@
-"""Other ways to write a network: fully connected layers as convolutions, and a loop over the images."""
+"""Other ways to write a network: fully connected layers as convolutions, a loop over images, volumes as maps."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -7,12 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from cruciform import create_model
+from cruciform import convert, create_model
 from cruciform.deploy.build import PLAIN, Build, Setting, build_engine, largest_error, noise
 from cruciform.deploy.capture import capture
 from cruciform.deploy.cut import cut
+from cruciform.deploy.forms import FORMS, composite_layers
 from cruciform.deploy.graph import aten
 from cruciform.deploy.linear import linear_as_convolution_
+from cruciform.deploy.maps import FEWEST, volumes_as_maps_
 from cruciform.deploy.onnxruntime import OnnxRuntime, Way
 from cruciform.deploy.targets import TARGETS
 from cruciform.errors import DeployError
@@ -70,9 +73,10 @@ def test_a_network_of_maps_is_left_whole() -> None:
 @pytest.mark.parametrize("batch", [1, 4])
 def test_every_way_of_onnx_runtime_computes_the_same_for_any_number_of_images(batch: int, tmp_path: Path) -> None:
     setting = Setting(TARGETS.get("onnxruntime"), SIZE, batch)
-    assert set(setting.ways()) == {PLAIN, "classifier as convolutions" if batch == 1 else "image by image"}
+    ways = {PLAIN, "classifier as convolutions" if batch == 1 else "image by image"}
+    assert set(setting.ways()) == {*ways, "volumes as maps"}
     model = Classifier().eval()
-    for way in setting.ways():
+    for way in ways:
         (tmp_path / way).mkdir()
         engine = build_engine(model, Build({}, way), setting, tmp_path / way)
         for images in (1, 3):
@@ -94,10 +98,73 @@ def test_maps_of_several_images_go_through_a_loop_too(tmp_path: Path) -> None:
     assert largest_error(model, engine, noise(5, SIZE)) < 1e-5
 
 
+VOLUME = (FEWEST, 6, 5, 7)
+
+
+@pytest.mark.parametrize("activation", [nn.Identity, nn.ReLU, lambda: nn.MaxPool3d(2)])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv3d(FEWEST, 4, (3, 1, 1), padding=(1, 0, 0), stride=(2, 1, 1)),
+        nn.Conv3d(FEWEST, 4, (1, 3, 1), padding=(0, 1, 0), bias=False),
+        nn.Conv3d(FEWEST, 4, (1, 3, 1), padding=(0, 2, 0), dilation=(1, 2, 1)),
+        nn.Conv3d(FEWEST, 4, (3, 2, 1), padding=(2, 0, 0)),
+        nn.Conv3d(2 * FEWEST, 4, (1, 1, 3), padding=(0, 0, 1), stride=(1, 1, 2), groups=2),
+    ],
+    ids=str,
+)
+def test_lines_and_planes_through_volumes_become_convolutions_of_maps(
+    layer: nn.Conv3d, activation: Callable[[], nn.Module]
+) -> None:
+    size = (layer.in_channels, *VOLUME[1:])
+    model = nn.Sequential(layer, activation()).eval()
+    graph = capture(model, size)
+    assert volumes_as_maps_(graph, size)
+    assert aten.conv3d.default not in [node.target for node in graph.graph.nodes]
+    volumes = torch.randn(3, *size)
+    with torch.no_grad():
+        assert torch.allclose(graph(volumes), model(volumes), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv3d(FEWEST, 4, 3),
+        nn.Conv3d(FEWEST, 4, 1),
+        nn.Conv3d(FEWEST, 4, (1, 3, 3)),
+        nn.Conv3d(FEWEST, 4, (3, 1, 1), stride=2),
+        nn.Conv3d(FEWEST, 4, (3, 1, 1), padding=1),
+        nn.Conv3d(FEWEST, 4, (1, 1, 3), padding=1),
+        nn.Conv3d(FEWEST - 1, 4, (3, 1, 1)),
+    ],
+    ids=str,
+)
+def test_other_convolutions_of_volumes_stay_as_they_are(layer: nn.Conv3d) -> None:
+    size = (layer.in_channels, *VOLUME[1:])
+    assert not volumes_as_maps_(capture(layer, size), size)
+
+
+def test_a_converted_network_of_volumes_is_the_same_as_maps(tmp_path: Path) -> None:
+    wide = [nn.Conv3d(1, 3 * FEWEST, 3, padding=1), nn.BatchNorm3d(3 * FEWEST), nn.ReLU(),
+            nn.Conv3d(3 * FEWEST, 8, 3, padding=1), nn.ReLU(), nn.MaxPool3d(2)]  # fmt: skip
+    size = (1, 8, 6, 8)
+    model = convert(nn.Sequential(*wide), "cross3", input_size=size).model.eval()
+    setting = Setting(TARGETS.get("onnxruntime"), size)
+    for form in FORMS:
+        build = Build(dict.fromkeys(composite_layers(model), form), "volumes as maps")
+        if form == "dense":
+            continue
+        (tmp_path / form).mkdir()
+        engine = build_engine(model, build, setting, tmp_path / form)
+        assert largest_error(model, engine, noise(2, size)) < 1e-5
+
+
 def test_a_way_that_does_not_apply_says_so(tmp_path: Path) -> None:
     setting = Setting(TARGETS.get("onnxruntime"), SIZE)
     with pytest.raises(DeployError, match="no fully connected layer of this network reads maps of one pixel"):
         build_engine(nn.Conv2d(3, 4, 3), Build({}, "classifier as convolutions"), setting, tmp_path)
+    with pytest.raises(DeployError, match="no convolution of this network goes through volumes"):
+        build_engine(nn.Conv2d(3, 4, 3), Build({}, "volumes as maps"), setting, tmp_path)
 
 
 def test_a_network_with_no_layers_of_basis_filters_is_its_own_dense_one() -> None:
