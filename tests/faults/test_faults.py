@@ -25,7 +25,7 @@ def run(*options: str, timeout: float) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_two_fifths_of_all_faults_violate_nothing() -> None:
-    result = run("--share", "0.4", "--seed", "1", timeout=580)
+    result = run("--share", "0.4", "--seed", "1", "--lanes", "2", timeout=580)
     assert result["violations"] == 0
     assert result["injected"] > 400
 
