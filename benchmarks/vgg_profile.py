@@ -10,14 +10,14 @@ the network's.
 import json
 import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import onnxruntime
 import torch
+from ort_profile import Operation, profile_runs
 
 from cruciform.deploy.build import Build, Setting, build_engine, noise
-from cruciform.deploy.onnxruntime import FILE
 from cruciform.deploy.targets import TARGETS
 from cruciform.measure.macs import profile
 from cruciform.measure.record import record_result
@@ -33,24 +33,14 @@ def times(name: str, build: Build, batch: int) -> dict[str, float]:
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         build_engine(create_model(name).eval(), build, Setting(TARGETS.get("onnxruntime"), SIZE, batch), Path(folder))
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.enable_profiling = True
-        options.profile_file_prefix = str(Path(folder) / "profile")
-        session = onnxruntime.InferenceSession(str(Path(folder) / FILE), options, providers=["CPUExecutionProvider"])
-        images = noise(batch, SIZE)
-        for _ in range(RUNS):
-            session.run(None, {session.get_inputs()[0].name: images})
-        events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
-    return _by_kind(events, loops=batch if build.way == "image by image" else 1)
+        operations = profile_runs(Path(folder), noise(batch, SIZE), RUNS)
+    return _by_kind(operations, loops=batch if build.way == "image by image" else 1)
 
 
-def _by_kind(events: list[dict[str, Any]], *, loops: int) -> dict[str, float]:
+def _by_kind(operations: Sequence[Operation], *, loops: int) -> dict[str, float]:
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for event in events:
-        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
-            shapes = [next(iter(shape.values())) for shape in event["args"]["input_type_shape"]]
-            found[event["name"], _kind(event["args"]["op_name"], shapes)].append(event["dur"] / 1e3)
+    for one in operations:
+        found[one.name, _kind(one.kind, one.shapes)].append(one.milliseconds)
     total: dict[str, float] = defaultdict(float)
     for (_, kind), milliseconds in found.items():
         if kind != "loop":

@@ -1,0 +1,50 @@
+"""ONNX Runtime's own profile of a network: every operation's times."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import onnxruntime
+from numpy.typing import NDArray
+
+from cruciform.deploy.onnxruntime import FILE
+
+ENDING = "_kernel_time"
+
+
+class Operation(NamedTuple):
+    """One run of one operation.
+
+    Attributes:
+        name: Of the node.
+        kind: As ONNX calls it.
+        shapes: Of its inputs.
+        milliseconds: How long it took.
+    """
+
+    name: str
+    kind: str
+    shapes: list[list[int]]
+    milliseconds: float
+
+
+def profile_runs(folder: Path, images: NDArray[Any], runs: int) -> list[Operation]:
+    """Runs what was written into a folder, on one thread, and returns all operations of all runs."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.enable_profiling = True
+    options.profile_file_prefix = str(folder / "profile")
+    session = onnxruntime.InferenceSession(str(folder / FILE), options, providers=["CPUExecutionProvider"])
+    for _ in range(runs):
+        session.run(None, {session.get_inputs()[0].name: images})
+    events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
+    return [
+        Operation(
+            event["name"].removesuffix(ENDING),
+            event["args"]["op_name"],
+            [next(iter(shape.values())) for shape in event["args"]["input_type_shape"]],
+            event["dur"] / 1e3,
+        )
+        for event in events
+        if event.get("cat") == "Node" and event["name"].endswith(ENDING)
+    ]
