@@ -23,6 +23,9 @@ RUNS = 8
 RESULTS = Path(__file__).parents[1] / "results"
 SIZE = (1, 64, 64, 64)
 SHOWN = {
+    "PRelu": "activations",
+    "LeakyRelu": "activations",
+    "Relu": "activations",
     "Conv": "convolutions",
     "FusedConv": "convolutions",
     "ConvTranspose": "transposed_convolutions",
