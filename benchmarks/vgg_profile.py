@@ -9,13 +9,11 @@ the network's.
 
 import json
 import tempfile
-from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from ort_profile import Operation, profile_runs
+from ort_profile import Operation, by_kind, profile_runs
 
 from cruciform.deploy.build import Build, Setting, build_engine, noise
 from cruciform.deploy.targets import TARGETS
@@ -34,28 +32,18 @@ def times(name: str, build: Build, batch: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         build_engine(create_model(name).eval(), build, Setting(TARGETS.get("onnxruntime"), SIZE, batch), Path(folder))
         operations = profile_runs(Path(folder), noise(batch, SIZE), RUNS)
-    return _by_kind(operations, loops=batch if build.way == "image by image" else 1)
+    return by_kind(operations, _kind, runs=RUNS, loops=batch if build.way == "image by image" else 1)
 
 
-def _by_kind(operations: Sequence[Operation], *, loops: int) -> dict[str, float]:
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for one in operations:
-        found[one.name, _kind(one.kind, one.shapes)].append(one.milliseconds)
-    total: dict[str, float] = defaultdict(float)
-    for (_, kind), milliseconds in found.items():
-        if kind != "loop":
-            # What is in a loop runs once an image.
-            total[kind] += min(milliseconds) * (loops if len(milliseconds) > RUNS else 1)
-    return dict(total)
-
-
-def _kind(operation: str, shapes: list[list[int]]) -> str:
-    if operation == "Conv":
-        if shapes[0][2:] == [1, 1]:
+def _kind(one: Operation) -> str | None:
+    if one.kind == "Scan":
+        return None  # what it loops over is counted
+    if one.kind == "Conv":
+        if one.shapes[0][2:] == [1, 1]:
             return "fully connected"
-        return "first layer" if shapes[0][1] == SIZE[0] else "other convolutions"
-    kinds = {"Scan": "loop", "MaxPool": "pooling", "Gemm": "fully connected", "FusedGemm": "fully connected"}
-    return kinds.get(operation, "concatenation" if operation == "Concat" else "rest")
+        return "first layer" if one.shapes[0][1] == SIZE[0] else "other convolutions"
+    kinds = {"MaxPool": "pooling", "Gemm": "fully connected", "FusedGemm": "fully connected", "Concat": "concatenation"}
+    return kinds.get(one.kind, "rest")
 
 
 def main() -> None:

@@ -8,11 +8,10 @@ The networks as ``cruciform bench --suite volumes`` found them fastest (``result
 
 import json
 import tempfile
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from ort_profile import profile_runs
+from ort_profile import by_kind, profile_runs
 
 from cruciform.deploy.build import Build, Setting, build_engine, noise
 from cruciform.deploy.suites import build_suite_network
@@ -38,15 +37,10 @@ SHOWN = {
 
 def times(name: str, build: Build) -> dict[str, float]:
     """Returns the milliseconds of each kind of operation."""
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         build_engine(build_suite_network(name).eval(), build, Setting(TARGETS.get("onnxruntime"), SIZE), Path(folder))
-        for one in profile_runs(Path(folder), noise(1, SIZE), RUNS):
-            found[one.name, SHOWN.get(one.kind, "rest")].append(one.milliseconds)
-    total: dict[str, float] = defaultdict(float)
-    for (_, kind), milliseconds in found.items():
-        total[kind] += min(milliseconds)
-    return dict(total)
+        operations = profile_runs(Path(folder), noise(1, SIZE), RUNS)
+    return by_kind(operations, lambda one: SHOWN.get(one.kind, "rest"), runs=RUNS)
 
 
 def main() -> None:

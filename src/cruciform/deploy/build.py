@@ -40,7 +40,7 @@ class Setting:
 
     def ways(self) -> dict[str, Target]:
         """Returns all ways to write for the engine."""
-        return {PLAIN: self.target, **self.target.ways(self.batch)}
+        return {PLAIN: self.target, **self.target.ways(self.batch, self.input_size)}
 
 
 @dataclass(frozen=True)

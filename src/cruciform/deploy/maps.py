@@ -55,8 +55,6 @@ def volumes_as_maps_(graph: GraphModule, input_size: tuple[int, ...]) -> bool:
     Returns:
         Whether there were any.
     """
-    if not any(node.target is aten.conv3d.default for node in graph.graph.nodes):
-        return False
     _find_sizes_(graph, input_size)
     found = False
     for node in list(graph.graph.nodes):

@@ -20,6 +20,7 @@ from cruciform.errors import DeployError, MissingExtraError
 
 OPSET = 20
 FILE = "model.onnx"
+VOLUME_AXES = 4  # channels and three more
 LARGEST = 2 * 2**30  # bytes that fit one file
 
 Way = Literal["plain", "image by image", "classifier as convolutions", "volumes as maps"]
@@ -39,11 +40,13 @@ class OnnxRuntime(Target):
     def __init__(self, way: Way = "plain") -> None:
         self._way = way
 
-    def ways(self, batch: int) -> Mapping[str, Target]:
+    def ways(self, batch: int, input_size: tuple[int, ...]) -> Mapping[str, Target]:
         """Returns the ways that may pay: a loop over several images, or convolutions of one; maps for volumes."""
         # A convolution of maps of one pixel reads its weights once an image, a fully connected layer once a batch.
-        way: Way = "image by image" if batch > 1 else "classifier as convolutions"
-        return {way: OnnxRuntime(way), "volumes as maps": OnnxRuntime("volumes as maps")}
+        ways: list[Way] = ["image by image" if batch > 1 else "classifier as convolutions"]
+        if len(input_size) == VOLUME_AXES:
+            ways.append("volumes as maps")
+        return {way: OnnxRuntime(way) for way in ways}
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
         """Exports by torch's own exporter; the number of images stays free where the network lets it."""

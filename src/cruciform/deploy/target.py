@@ -42,9 +42,9 @@ class Target(ABC):
         made.images = images
         return made
 
-    def ways(self, batch: int) -> "Mapping[str, Target]":
+    def ways(self, batch: int, input_size: tuple[int, ...]) -> "Mapping[str, Target]":
         """Returns other ways to write a network for the same engine, worth measuring; this target loads them all."""
-        del batch
+        del batch, input_size
         return {}
 
     @abstractmethod
