@@ -6,7 +6,7 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from cruciform.deploy.concatenation import concatenations, push_down_
-from cruciform.deploy.graph import NORM, aten, export, put_in_place, tidied, without_warnings
+from cruciform.deploy.graph import aten, constant, export, is_norm, put_in_place, tidied, without_warnings
 from cruciform.deploy.norm import before_pooling_, fold_norm_, plain_norm
 from cruciform.errors import DeployError
 
@@ -27,8 +27,10 @@ def capture(model: nn.Module, input_size: tuple[int, ...], *, batch: int = 2) ->
             _leave_images_free_(node)
         elif node.target is aten.adaptive_max_pool2d.default:
             _pool_globally_(graph, node)
+        elif node.target is aten.prelu.default:
+            _share_the_slope_(graph, node)
     for _, node in list(concatenations(graph)):
-        push_down_(graph, node, behind=frozenset({NORM}))
+        push_down_(graph, node, behind=is_norm)
     return tidied(graph)
 
 
@@ -38,6 +40,19 @@ def _leave_images_free_(node: Node) -> None:
     sizes = list(shape) if isinstance(shape, list | tuple) else []
     if len([size for size in sizes if not isinstance(size, int) or size == -1]) == 1:
         node.args = (node.args[0], [size if isinstance(size, int) else -1 for size in sizes])
+
+
+def _share_the_slope_(graph: GraphModule, node: Node) -> None:
+    """Writes a PReLU with one slope for all channels as a leaky ReLU, which engines do many times faster."""
+    given = node.args[1]
+    if not isinstance(given, Node) or given.op != "get_attr":
+        return  # slopes that the network computes
+    slopes = constant(graph, given)
+    if not bool((slopes == slopes[0]).all()):
+        return
+    with graph.graph.inserting_before(node):
+        leaky = graph.graph.call_function(aten.leaky_relu.default, (node.args[0], float(slopes[0])))
+    put_in_place(graph, node, leaky)
 
 
 def _pool_globally_(graph: GraphModule, node: Node) -> None:

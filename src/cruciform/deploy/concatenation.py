@@ -5,22 +5,22 @@ it may as well be done before, where engines fuse it with the convolution; a con
 made; nor need one that only convolutions read, for a convolution of it is a sum of convolutions.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal
 
 import torch
 from torch.fx import GraphModule, Node
 
 from cruciform.deploy.graph import (
     CAT,
-    CHANNELWISE,
     CONVOLUTIONS,
-    NORM,
     aten,
     axis_of,
     channels_of,
     constant,
     function_of,
+    is_channelwise,
+    is_norm,
     new_constant,
     parts_of,
     put_in_place,
@@ -51,27 +51,27 @@ def rewrite_(graph: GraphModule, forms: Mapping[str, Rewrite]) -> GraphModule:
         form = forms.get(layer, "concat")
         if form != "concat":
             widths = [channels_of(part) for part in parts_of(node)]
-            last = push_down_(graph, node, behind=CHANNELWISE)
+            last = push_down_(graph, node, behind=is_channelwise)
             if last is not None and form == "split":
                 _split_readers_(graph, last, widths)
     return tidied(graph)
 
 
-def push_down_(graph: GraphModule, node: Node, *, behind: frozenset[Any]) -> Node | None:
+def push_down_(graph: GraphModule, node: Node, *, behind: Callable[[Node], bool]) -> Node | None:
     """Moves a concatenation behind some operations; returns it where it ends up, None where another swallowed it."""
     while True:
         readers = list(node.users)
-        if behind is CHANNELWISE and readers and all(_joins(reader, node) for reader in readers):
+        if behind is is_channelwise and readers and all(_joins(reader, node) for reader in readers):
             for reader in readers:
                 _flatten_(reader, node)
             return None
         if len(readers) != 1 or readers[0].args[0] is not node:
             return node
         reader = readers[0]
-        if reader.target not in behind:
+        if not behind(reader):
             return node
         with graph.graph.inserting_before(reader):
-            norm = reader.target is NORM
+            norm = is_norm(reader)
             parts = norms_of_parts(graph, reader) if norm else [_again(graph, reader, part) for part in parts_of(node)]
             joined = graph.graph.call_function(CAT, (parts, 1))
         put_in_place(graph, reader, joined)

@@ -16,6 +16,7 @@ aten = torch.ops.aten
 
 CONVOLUTIONS = frozenset({aten.conv1d.default, aten.conv2d.default, aten.conv3d.default})
 NORM = aten.batch_norm.default
+INSTANCE_NORM = aten.instance_norm.default
 CAT = aten.cat.default
 MAX_POOLINGS = frozenset({aten.max_pool2d.default, aten.max_pool3d.default})
 
@@ -27,6 +28,17 @@ CHANNELWISE = frozenset({
     aten.adaptive_avg_pool3d.default,
 })  # fmt: skip
 """Operations on every channel by itself, whose first argument is what they work on."""
+
+
+def is_norm(node: Node) -> bool:
+    """Returns whether a node is a batch norm."""
+    return node.target is NORM
+
+
+def is_channelwise(node: Node) -> bool:
+    """Returns whether a node does the same to every channel by itself."""
+    # An instance norm does so without weights and statistics of its own; it has one of each for every channel.
+    return node.target in CHANNELWISE or (node.target is INSTANCE_NORM and not any(node.args[1:5]))
 
 
 @contextmanager

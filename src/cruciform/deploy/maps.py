@@ -15,10 +15,10 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from cruciform.deploy.graph import (
-    CHANNELWISE,
     aten,
     constant,
     function_of,
+    is_channelwise,
     new_constant,
     put_in_place,
     tidied,
@@ -97,12 +97,16 @@ def _three(node: Node, index: int, default: int) -> tuple[int, ...]:
     return numbers * 3 if len(numbers) == 1 else numbers
 
 
+def _goes_with_it(node: Node) -> bool:
+    return is_channelwise(node) and node.target not in POOLINGS
+
+
 def _rewrite_(graph: GraphModule, node: Node, made: MapConvolution) -> None:
     source = node.all_input_nodes[0]
     groups = node.args[6] if len(node.args) > 6 else 1
     # What does something to every number behind it goes with it: engines do both at once.
     behind = [node]
-    while len(behind[-1].users) == 1 and (reader := next(iter(behind[-1].users))).target in CHANNELWISE - POOLINGS:
+    while len(behind[-1].users) == 1 and _goes_with_it(reader := next(iter(behind[-1].users))):
         behind.append(reader)
     last = behind[-1]
     with graph.graph.inserting_before(node):

@@ -25,3 +25,23 @@ def test_an_activation_behind_a_max_pooling_stays_behind_it(act: type[nn.Module]
     with torch.no_grad():
         expected = model(torch.from_numpy(images)).numpy()
     assert np.abs(engine(images) - expected).max() < 1e-4 * np.ptp(expected)
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_an_instance_norm_stays_one_operation(affine: bool, tmp_path: Path) -> None:
+    import openvino
+
+    torch.manual_seed(0)
+    norm = nn.InstanceNorm3d(4, affine=affine)
+    if affine:
+        nn.init.normal_(norm.weight)
+        nn.init.normal_(norm.bias)
+    model = nn.Sequential(nn.Conv3d(1, 4, 3), norm, nn.Hardswish(), nn.Conv3d(4, 2, 1)).eval()
+    engine = build_engine(model, Build({}), Setting(TARGETS.get("openvino"), (1, 8, 8, 8)), tmp_path)
+    kinds = {node.get_type_name() for node in openvino.Core().read_model(tmp_path / "model.xml").get_ops()}
+    assert "MVN" in kinds
+    assert not kinds & {"BatchNormInference", "Reshape"}, "between which volumes change their order in memory"
+    volumes = 3 * noise(2, (1, 8, 8, 8))
+    with torch.no_grad():
+        expected = model(torch.from_numpy(volumes)).numpy()
+    assert np.abs(engine(volumes) - expected).max() < 1e-4 * np.ptp(expected)
