@@ -38,7 +38,7 @@ def blocks(*rows: str) -> list[list[str]]:
 
 
 THREE = blocks("lr lr lr", "lr lr lr", "lr lr lr")
-CROSS = "cross:full=0.25"
+CROSS, HALF = "cross:full=0.25", "cross:full=0.5"
 STARTS = ("identity", "paper-identity", "pytorch", "paper-completed")
 FAST: dict[str, list[str]] = {
     # Width of the initial weights and identity start, apart from each other.
@@ -61,6 +61,8 @@ FAST: dict[str, list[str]] = {
     # Two convolutions with a quarter of full filters train a quarter faster than three without: 5 epochs to their 4.
     "cross-wide-end": member(blocks(*[f"{CROSS} {CROSS}"] * 3), widths=(64, 256, 384), residual=False),
     "cross-deep-end": member(blocks(*[f"{CROSS} {CROSS}"] * 2, f"{CROSS} {CROSS} {CROSS}")),
+    "cross-half-end": member(blocks(f"{CROSS} {CROSS}", f"{CROSS} {HALF}", f"{HALF} {HALF}"), residual=False),
+    "cross-full-start": member(blocks("full full", f"{CROSS} {CROSS}", f"{CROSS} {CROSS}"), residual=False),
     "depth-3-wide-end": member(THREE, widths=(64, 256, 384)),
     "depth-3-cross-first": member(blocks(f"{CROSS} lr lr", f"{CROSS} lr lr", f"{CROSS} lr lr")),
     "depth-3-full-first": member(blocks("full lr lr", "lr lr lr", "lr lr lr")),

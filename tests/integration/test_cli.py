@@ -100,6 +100,34 @@ def test_doctor_draws_and_reads_images(cruciform: Program, tmp_path: Path, monke
     assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_doctor_refuses_images_that_are_not_finite(cruciform: Program, tmp_path: Path) -> None:
+    np.save(tmp_path / "images.npy", np.full((2, 3, 32, 32), np.nan))
+    done = cruciform("doctor", "nin", "--images", str(tmp_path / "images.npy"))
+    assert (done.returncode, "has numbers that are not finite" in done.stderr) == (2, True)
+
+
+def test_json_stays_json_where_gradients_are_no_numbers(
+    cruciform: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "dead.py").write_text(
+        "from torch import nn\n"
+        "def net():\n"
+        "    layers = [nn.Conv2d(3, 3, 3, bias=False) for _ in range(3)]\n"
+        "    nn.init.zeros_(layers[1].weight)\n"
+        "    return nn.Sequential(*layers)\n"
+    )
+    done = cruciform("doctor", "dead:net", "--input", "3x16x16", "--json")
+    assert done.returncode == 1
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    blocks = json.loads(done.stdout, parse_constant=refuse)["blocks"]
+    assert blocks[2]["activation_ratio"] is None, "nothing came in and nothing went out"
+
+
 def test_a_network_of_the_users_own(cruciform: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -227,5 +228,13 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
 
 
 def print_json(data: Any) -> None:
-    """Prints plain data as JSON."""
-    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    """Prints plain data as JSON, numbers that are none or without end as null: JSON has no word for them."""
+    typer.echo(json.dumps(_with_nulls(data), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _with_nulls(data: Any) -> Any:
+    if isinstance(data, float):
+        return data if math.isfinite(data) else None
+    if isinstance(data, dict):
+        return {key: _with_nulls(value) for key, value in data.items()}
+    return [_with_nulls(value) for value in data] if isinstance(data, list | tuple) else data
