@@ -1,0 +1,77 @@
+"""Writes the networks of published CIFAR-10 runs as model directories, each with a card: there is nothing to train.
+
+    python benchmarks/ship_models.py --runs runs/cifar10       writes models/NAME
+
+Of each network the run with seed 0, whatever it came to: choosing the best one would be choosing on the test set.
+"""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import cifar10
+
+from cruciform.conversion.report import ConversionReport
+from cruciform.measure.macs import profile
+from cruciform.store.directory import Base, save
+from cruciform.train.judge import trained_network
+from cruciform.train.race import Finish
+from cruciform.train.race_result import read_finishes
+
+MODELS = Path(__file__).parents[1] / "models"
+NETWORKS = (cifar10.LOW_RANK, "nin_c3_lr")
+SEED = 0
+
+
+def card(finish: Finish, preparation: Mapping[str, Any]) -> str:
+    """Returns what people want to know before they use it."""
+    data, prepare = preparation["data"], preparation.get("prepare") or []
+    accuracy = f"{finish.top1:.2%}"
+    if finish.top1_mirrored is not None:
+        accuracy += f"; {finish.top1_mirrored:.2%} averaged over each image and its mirror image"
+    before = f"(pixel − {data['mean']}) / {data['deviation']} for each colour, pixels from 0 to 255"
+    if data.get("whiten"):
+        before = f"whitened by `{data['whiten']}`, fitted to the training images: take the run's own preparation"
+    return f"""# {finish.name}, trained on CIFAR-10
+| | |
+|---|---|
+| test accuracy of this run (seed {finish.seed}) | {accuracy} |
+| multiply-accumulates of an image | {finish.macs:,} |
+| parameters | {finish.params:,} |
+| epochs | {finish.curve[-1]["epoch"]}, of {finish.samples:,} images |
+| input | 3 × 32 × 32, {before} |
+| crops in evaluation | {prepare or "none"} |
+| classes | airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck |
+| made by | `python benchmarks/cifar10.py`, then `python benchmarks/ship_models.py` |
+
+It was trained on 32×32 photographs of ten kinds of things, to show what basis filters cost and are worth; it knows
+nothing else. All seeds, their spread and the dense network beside it: `results/cifar10.json`.
+
+```python
+from cruciform import load
+
+model = load("models/{finish.name}").eval()
+```
+`cruciform filters models/{finish.name} -o filters.png`, `cruciform deploy models/{finish.name} --target onnxruntime -o
+onnx` and `cruciform profile models/{finish.name}` take it as it is.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=Path, default=Path("runs/cifar10"))
+    given = parser.parse_args()
+    finishes = {(finish.name, finish.seed): finish for finish in read_finishes(cifar10.RESULT)}
+    for name in NETWORKS:
+        trained = trained_network(given.runs / f"{name}-{SEED}")
+        counted = profile(trained.model, trained.input_size)
+        report = ConversionReport((), counted.params, counted)
+        folder = save(trained.model, MODELS / name, report, base=Base(name, {"num_classes": 10}))
+        (folder / "README.md").write_text(card(finishes[name, SEED], trained.preparation), "utf-8")
+        size = sum(file.stat().st_size for file in folder.iterdir()) / 1e6
+        print(f"{folder.name}: {size:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()
