@@ -26,13 +26,13 @@ SEED = 0
 
 def card(finish: Finish, preparation: Mapping[str, Any]) -> str:
     """Returns what people want to know before they use it."""
-    data, prepare = preparation["data"], preparation.get("prepare") or []
+    data = preparation["data"]
     accuracy = f"{finish.top1:.2%}"
     if finish.top1_mirrored is not None:
         accuracy += f"; {finish.top1_mirrored:.2%} averaged over each image and its mirror image"
     before = f"(pixel − {data['mean']}) / {data['deviation']} for each colour, pixels from 0 to 255"
     if data.get("whiten"):
-        before = f"whitened by `{data['whiten']}`, fitted to the training images: take the run's own preparation"
+        before = "contrasts normalised, then whitened by what was fitted to the training images"
     return f"""# {finish.name}, trained on CIFAR-10
 | | |
 |---|---|
@@ -41,7 +41,6 @@ def card(finish: Finish, preparation: Mapping[str, Any]) -> str:
 | parameters | {finish.params:,} |
 | epochs | {finish.curve[-1]["epoch"]}, of {finish.samples:,} images |
 | input | 3 × 32 × 32, {before} |
-| crops in evaluation | {prepare or "none"} |
 | classes | airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck |
 | made by | `python benchmarks/cifar10.py`, then `python benchmarks/ship_models.py` |
 
@@ -53,8 +52,9 @@ from cruciform import load
 
 model = load("models/{finish.name}").eval()
 ```
-`cruciform filters models/{finish.name} -o filters.png`, `cruciform deploy models/{finish.name} --target onnxruntime -o
-onnx` and `cruciform profile models/{finish.name}` take it as it is.
+`cruciform evaluate models/{finish.name} --recipe {finish.name}_cifar10` repeats the accuracy.
+`cruciform filters models/{finish.name} -o filters.png` shows what it has learnt, and
+`cruciform deploy models/{finish.name} --target onnxruntime -o onnx` ships it.
 """
 
 
