@@ -18,10 +18,11 @@ and for volumes, of a k×k×k layer:
 ``axial``               ``[k×k×1: d] → [1×1×k: d]``
 ======================  ==========================================================
 
-``cross`` is the family that these are members of, with any width, share of full filters, join and shapes; in
+``cross`` is the family that these are members of, with any width, share of full filters, join, shapes and blocks; in
 3-D its lines run along three axes. Biases follow the convolution's, in every stage, as in the paper's networks.
 Members without a name of their own are written with their options, wherever a scheme's name is asked for:
-``cross:full=0.25``, ``cross:width=0.5,join``, ``cross:shapes=kx1+1xk+2x2``, ``cross:shapes=planes,full=0.25``.
+``cross:full=0.25``, ``cross:width=0.5,join``, ``cross:shapes=kx1+1xk+2x2``, ``cross:shapes=planes,full=0.25``,
+``cross:block=16``.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,6 +61,7 @@ def cross(
     full: float = 0.0,
     join: bool | str = False,
     shapes: Sequence[str] | None = None,
+    block: int = 1,
 ) -> Scheme:
     """Returns a scheme of filters of several shapes side by side, and perhaps a join after them.
 
@@ -71,6 +73,8 @@ def cross(
             ``k`` for the window's own extent and ``@2`` behind for taps two apart; or ``"planes"`` alone: across
             each axis of the window, ``1xkxk`` and its kin in 3-D. Left out: a line along each axis of the window,
             ``kx1`` and ``1xk`` in 2-D.
+        block: Shapes get whole blocks of so many filters, where a layer has a block for each: engines compute 8 or
+            16 filters at a time, and as long for a part of them.
     """
     if not (0 < width < float("inf") and 0 <= full <= 1):
         raise PlanError(f"width must be above 0 and full from 0 to 1, not {width=}, {full=}")
@@ -78,13 +82,15 @@ def cross(
         raise PlanError(f"width={width} needs join=True: without a join the basis filters are the layer's outputs")
     if shapes is not None and not shapes:
         raise PlanError("shapes=() leaves no basis filter; leave shapes out for a line along each axis")
+    if block < 1:
+        raise PlanError(f"block must be 1 or more, not {block}")
     chosen = None if shapes is None else tuple(shapes)
     join_shape = "1" if join is True else join
 
     def scheme(spec: ConvSpec) -> LayerPlan:
         _refuse_groups(spec, "cross")
         basis = max(1, round(spec.out_channels * width))
-        groups = _share_out(basis, full, spec.kernel, _shapes(chosen, spec.kernel))
+        groups = _share_out(basis, full, spec.kernel, _shapes(chosen, spec.kernel), block)
         stages = [Stage(groups, spec.bias)]
         if join_shape:
             kernel, dilation = _shape(join_shape, spec.kernel)
@@ -124,7 +130,8 @@ def find_scheme(text: str) -> Scheme:
     if not colon or family != "cross":
         return SCHEMES.get(text)
     readers: dict[str, Callable[[str], Any]] = {
-        "width": float, "full": float, "join": lambda value: value or True, "shapes": lambda value: value.split("+"),
+        "width": float, "full": float, "block": int, "join": lambda value: value or True,
+        "shapes": lambda value: value.split("+"),
     }  # fmt: skip
     chosen = {}
     for option in options.split(","):
@@ -133,8 +140,8 @@ def find_scheme(text: str) -> Scheme:
             chosen[key] = readers[key](value)
         except (KeyError, ValueError):
             raise PlanError(
-                f"the scheme {text!r} has an option {option!r}; write width=0.5, full=0.25, join, join=kx1 or "
-                "shapes=kx1+1xk, with commas between them: 'cross:full=0.25,join'"
+                f"the scheme {text!r} has an option {option!r}; write width=0.5, full=0.25, block=16, join, "
+                "join=kx1 or shapes=kx1+1xk, with commas between them: 'cross:full=0.25,join'"
             ) from None
     return cross(**chosen)
 
@@ -147,16 +154,21 @@ def _refuse_groups(spec: ConvSpec, scheme: str) -> None:
         )
 
 
-def _share_out(basis: int, full: float, window: Ints, shapes: Sequence[tuple[Ints, Ints]]) -> tuple[FilterGroup, ...]:
+def _share_out(
+    basis: int, full: float, window: Ints, shapes: Sequence[tuple[Ints, Ints]], block: int
+) -> tuple[FilterGroup, ...]:
     """Splits the basis filters: the full share first, the rest evenly, what is left over to the first shapes.
 
     Shapes that are the same, such as a line and the whole window in 1-D, become one group.
     """
-    whole = round(basis * full)
-    each, over = divmod(basis - whole, len(shapes))
+    if round(basis * full / block) * block > basis - block * len(shapes):
+        block = 1  # too few for a block of each
+    whole = round(basis * full / block) * block
+    blocks, rest = divmod(basis - whole, block)
+    each, over = divmod(blocks, len(shapes))
     counts: dict[tuple[Ints, Ints], int] = {}
     for index, shape in enumerate(shapes):
-        counts[shape] = counts.get(shape, 0) + each + (index < over)
+        counts[shape] = counts.get(shape, 0) + (each + (index < over)) * block + (rest if index == 0 else 0)
     if whole:
         square = (window, (1,) * len(window))
         counts[square] = counts.get(square, 0) + whole

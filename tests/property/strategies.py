@@ -58,8 +58,9 @@ def plans(draw: st.DrawFn) -> LayerPlan:
     shapes = draw(st.none() | st.lists(st.sampled_from(SHAPES), min_size=1, max_size=3))
     width = draw(st.sampled_from((1.0, 0.5, 1.5, 3.5))) if join else 1.0
     full = draw(st.sampled_from((0.0, 0.25, 1 / 7, 1.0)))
+    block = draw(st.sampled_from((1, 2, 16)))
     try:
-        return cross(width=width, full=full, join=join, shapes=shapes)(spec)
+        return cross(width=width, full=full, join=join, shapes=shapes, block=block)(spec)
     except PlanError:  # two stages that filter along the same axis are refused
         assume(False)
         raise

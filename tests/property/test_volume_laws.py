@@ -14,10 +14,10 @@ from cruciform.plan import LayerPlan
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
 
-LINES = ("cross3", "cross:full=0.25", "cross:join", "cross:full=0.25,join", "cross:width=0.5,join")
+LINES = ("cross3", "cross:full=0.25", "cross:block=2", "cross:join", "cross:full=0.25,join", "cross:width=0.5,join")
 PLANES = ("planes", *(f"cross:shapes=planes,{options}" for options in ("full=0.25", "join", "full=0.25,join")))
 AXIAL = ("axial", "cross:shapes=kxkx1,join=1x1xk", "cross:shapes=kxkx1,width=0.5,join=1x1xk")
-ONE_STAGE = ("cross3", "cross:full=0.25", "planes", "cross:shapes=planes,full=0.25")
+ONE_STAGE = ("cross3", "cross:full=0.25", "cross:block=2", "planes", "cross:shapes=planes,full=0.25")
 SQUARE_WINDOWS = ((3, 3, 3), (5, 5, 5), (1, 3, 3), (3, 1, 3), (3, 3, 1), (1, 5, 5))
 WINDOWS = st.sampled_from(SQUARE_WINDOWS) | per_axis(3, 1, 5)
 

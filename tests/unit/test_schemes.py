@@ -44,6 +44,28 @@ def test_the_named_schemes_are_members_of_the_cross_family() -> None:
     assert make_plan(SQUARE, "lr-join") == make_plan(SQUARE, cross(join="1x1"))
 
 
+@pytest.mark.parametrize(
+    ("filters", "scheme", "plan"),
+    [
+        (64, "cross:block=16", "[3×1×1: 32 ‖ 1×3×1: 16 ‖ 1×1×3: 16]"),
+        (128, "cross:block=16", "[3×1×1: 48 ‖ 1×3×1: 48 ‖ 1×1×3: 32]"),
+        (50, "cross:block=16", "[3×1×1: 18 ‖ 1×3×1: 16 ‖ 1×1×3: 16]"),
+        (47, "cross:block=16", "[3×1×1: 16 ‖ 1×3×1: 16 ‖ 1×1×3: 15]"),  # too few for a block along each axis
+        (64, "cross:block=16,full=0.3", "[3×1×1: 16 ‖ 1×3×1: 16 ‖ 1×1×3: 16 ‖ 3×3×3: 16]"),
+        (64, "cross:block=16,full=0.5", "[3×1×1: 11 ‖ 1×3×1: 11 ‖ 1×1×3: 10 ‖ 3×3×3: 32]"),
+        (64, "cross:block=16,full=1", "[3×3×3: 64]"),
+    ],
+)
+def test_filters_are_shared_out_in_blocks_where_there_are_enough(filters: int, scheme: str, plan: str) -> None:
+    assert str(make_plan(ConvSpec(8, filters, (3, 3, 3)), scheme)) == plan
+
+
+@pytest.mark.parametrize("block", [0, -16])
+def test_a_block_has_a_filter_at_least(block: int) -> None:
+    with pytest.raises(PlanError, match=f"block must be 1 or more, not {block}"):
+        cross(block=block)
+
+
 def test_shapes_may_be_given() -> None:
     plan = make_plan(ConvSpec(4, 8, 5), cross(shapes=["1x5", "2x2", "3@2", "k"]))
     assert str(plan) == "[1×5: 2 ‖ 2×2: 2 ‖ 3×3@2×2: 2 ‖ 5×5: 2]"
@@ -102,7 +124,7 @@ def test_a_member_of_the_family_can_be_written_as_text(text: str, same: object) 
         assert make_plan(spec, text) == same(spec)
 
 
-@pytest.mark.parametrize("text", ["cross:half", "cross:full=much", "cross:", "cross:join;full=0.5"])
+@pytest.mark.parametrize("text", ["cross:half", "cross:full=much", "cross:", "cross:join;full=0.5", "cross:block=2.5"])
 def test_options_that_cross_has_not_are_refused_with_what_to_write(text: str) -> None:
-    with pytest.raises(PlanError, match="write width=0.5, full=0.25, join"):
+    with pytest.raises(PlanError, match="write width=0.5, full=0.25, block=16, join"):
         make_plan(ConvSpec(8, 16, 3), text)

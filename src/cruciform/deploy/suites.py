@@ -29,16 +29,21 @@ def _zoo(baseline: str, shorts: Mapping[str, str], input_size: tuple[int, ...]) 
     return Suite(baseline, shorts, input_size, build_suite_network)
 
 
-def _volumes(reference: str, short: str, side: int) -> Suite:
-    shorts = {f"{reference}{AS}{scheme}": f"{short}{end}" for scheme, end in VOLUME_SCHEMES.items()}
+def _volumes(reference: str, short: str, side: int, schemes: Mapping[str, str]) -> Suite:
+    shorts = {f"{reference}{AS}{scheme}": f"{short}{end}" for scheme, end in schemes.items()}
     return Suite(reference, shorts, (1, side, side, side), build_suite_network, label=short, keyed_by_batch=False)
 
 
 VOLUME_SCHEMES: Final = {"cross3": "", "cross:full=0.25": "_full_quarter", "planes": "_planes"}
+IN_BLOCKS: Final = {"cross:block=16": "_blocks"}
+"""Thirds of 64 filters fill no blocks of 16, and the UNet has too few filters for a block along each axis."""
 VGG: Final = {f"vgg11_gmp_{name}": name for name in ("lr", "lr_join", "lr_join_wfull")}
 SUITES: Final[Mapping[str, tuple[Suite, ...]]] = {
     "vgg": (_zoo("vgg11_gmp", VGG, (3, 224, 224)),),
     "nin": (_zoo("nin", {"nin_c3": "c3", "nin_c3_lr": "c3_lr"}, (3, 32, 32)),),
-    "volumes": (_volumes("monai:UNet-3d", "unet", 64), _volumes("monai:ResNet18-3d", "resnet", 64)),
+    "volumes": (
+        _volumes("monai:UNet-3d", "unet", 64, VOLUME_SCHEMES),
+        _volumes("monai:ResNet18-3d", "resnet", 64, VOLUME_SCHEMES | IN_BLOCKS),
+    ),
 }
 """Each suite is one comparison or several, each with a dense baseline of its own."""
