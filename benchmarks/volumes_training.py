@@ -40,7 +40,13 @@ RESULTS = Path(__file__).parents[1] / "results"
 RESULT, STUDY = RESULTS / "volumes-training.json", RESULTS / "volumes-study.json"
 DATA = Path(os.environ.get("CRUCIFORM_DATA", "."))
 COMMAND = "CRUCIFORM_DATA=DIR python benchmarks/volumes_training.py"
-SCHEMES = {"dense": None, "cross3": "cross3", "cross3_full_quarter": "cross:full=0.25", "planes": "planes"}
+SCHEMES = {
+    "dense": None,
+    "cross3": "cross3",
+    "cross3_blocks": "cross:block=16",
+    "cross3_full_quarter": "cross:full=0.25",
+    "planes": "planes",
+}
 RATE, START = 3e-3, "pytorch"
 RATES, STARTS, STUDY_EPOCHS = (1e-3, 3e-4, 3e-3), ("pytorch", "identity"), 6
 VALIDATION = "adrenalmnist3d-validation.npz"
