@@ -5,6 +5,7 @@ is in it is not run again. Only accuracies are compared: other work may go on be
 
     python benchmarks/cifar10_study.py                     all trials, one seed
     python benchmarks/cifar10_study.py 'init-*' --seeds 2  some of them; writes results/cifar10-study.json
+    python benchmarks/cifar10_study.py cross --precision fp32    where the processor has no bfloat16
 """
 
 import argparse
@@ -93,13 +94,15 @@ def main() -> None:
     parser.add_argument("trials", nargs="*", default=["*"], help="patterns of names")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=EPOCHS)
+    parser.add_argument("--precision", choices=("bf16", "fp32"), default="bf16")
     given = parser.parse_args()
+    kept = "" if given.precision == "bf16" else f"-{given.precision}"
     chosen = [name for name in TRIALS if any(fnmatchcase(name, pattern) for pattern in given.trials)]
     contestants = []
     for name in chosen:
         recipe, changes = TRIALS[name]
-        made = load_recipe(recipe, [*changes, HELD_OUT, f"epochs={given.epochs}"])
-        contestants.append(Contestant(f"{name}-{given.epochs}", made))
+        made = load_recipe(recipe, [*changes, HELD_OUT, f"epochs={given.epochs}", f"precision={given.precision}"])
+        contestants.append(Contestant(f"{name}-{given.epochs}{kept}", made))
     known = read_finishes(RESULT)
     with tempfile.TemporaryDirectory() as folder:
         for finish in run_race(contestants, range(given.seeds), Path(folder), finished=known, observe=make_observer):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, console, measuring, print_json, print_table
+from cruciform.cli.common import JsonOption, console, find_target, measuring, print_json, print_table
 from cruciform.words import plural
 
 
@@ -36,9 +36,10 @@ def bench(
     if suite not in SUITES:
         raise OptionError(f"unknown suite {suite!r}.{did_you_mean(suite, SUITES)} Known: {', '.join(SUITES)}")
     found = []
+    engines = {name: find_target(name) for name in target or ["onnxruntime"]}
     with measuring() as tell:
-        for made, name, images in product(SUITES[suite], target or ["onnxruntime"], batch or [1]):
-            setting = Setting(TARGETS.get(name), made.input_size, images, threads, rounds, patience)
+        for made, name, images in product(SUITES[suite], engines, batch or [1]):
+            setting = Setting(engines[name], made.input_size, images, threads, rounds, patience)
             found.append(run_bench(made, name, setting, tell=prefixed(tell, f"{name}, batch {images}")))
             if result:
                 command = f"cruciform bench --suite {suite} --target {name} --batch {images} --threads {threads}"

@@ -10,6 +10,7 @@ from cruciform.cli.common import (
     SizeOption,
     console,
     find_model,
+    find_target,
     measuring,
     print_json,
     print_table,
@@ -59,7 +60,6 @@ def budget(
     from cruciform.conversion.api import convert
     from cruciform.data.whitening import cache_folder
     from cruciform.deploy.build import Setting
-    from cruciform.deploy.targets import TARGETS
     from cruciform.store.directory import Base, save
 
     given = {SECONDS: time, MACS: macs, PARAMS: params, BYTES: size_bytes}
@@ -68,7 +68,7 @@ def budget(
         tuple(candidate or CANDIDATES), dict(map(_read_importance, importance or [])), tuple(protect or ())
     )
     model, usual = find_model(network, size)
-    setting = Setting(TARGETS.get(target), usual, batch=batch, threads=threads, rounds=rounds)
+    setting = Setting(find_target(target), usual, batch=batch, threads=threads, rounds=rounds)
     with measuring() as tell:
         plan = plan_budget(model, setting, limits, cache_folder() / "costs", valuation=valuation, tell=tell)
         conversion = convert(model, plan.mapping, input_size=usual) if plan.mapping else convert(model, "full")

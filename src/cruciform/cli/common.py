@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
+    from cruciform.deploy.target import Target
+
 ModelArgument = Annotated[
     str,
     typer.Argument(
@@ -157,6 +159,18 @@ def _import_model(name: str) -> "nn.Module":
     if not isinstance(made, nn.Module):
         raise OptionError(f"{name}() returned {type(made).__name__}, not a torch module")
     return made
+
+
+def find_target(name: str) -> "Target":
+    """Returns the engine of a name; says where this processor can only emulate what it computes in."""
+    from cruciform.deploy.targets import TARGETS
+    from cruciform.measure.processor import emulation
+
+    target = TARGETS.get(name)
+    slow = emulation(target.precision)
+    if slow:
+        console(error=True).print(f"{name}: {slow}", style="yellow")
+    return target
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from cruciform.cli.common import (
     SizeOption,
     console,
     find_images,
+    find_target,
     find_trained,
     measuring,
     print_json,
@@ -37,9 +38,8 @@ def deploy(
     from cruciform.deploy.build import PLAIN, Setting
     from cruciform.deploy.choose import choose_build
     from cruciform.deploy.package import ship
-    from cruciform.deploy.targets import TARGETS
 
-    engine = TARGETS.get(target)
+    engine = find_target(target)
     network, usual, preparation = find_trained(model, size)
     if engine.needs_images:
         engine = engine.with_images(find_images(model))

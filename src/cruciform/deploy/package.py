@@ -21,6 +21,7 @@ from cruciform.deploy.target import Engine
 from cruciform.deploy.targets import TARGETS
 from cruciform.errors import CruciformError, DamagedError, DeployError, first_line
 from cruciform.files import MANIFEST, new_directory, read_json, read_manifest, write_json
+from cruciform.measure.processor import emulation
 from cruciform.measure.record import hardware, versions
 
 FORMAT = 1
@@ -68,6 +69,7 @@ def ship(
             "of_dense": choice.timing.best / choice.dense.best if choice.dense else None,
             "verdict": verdict(choice),
             "largest_error": error,
+            "emulated": emulation(setting.target.precision),
             "way": choice.build.way,
             "forms": dict(choice.build.forms),
             "plans": {layer: module.plan.to_dict() for layer, module in composite_layers(model).items()},

@@ -4,13 +4,13 @@ import datetime as dt
 import json
 import os
 import platform
-import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from cruciform.files import write_text
+from cruciform.measure import processor
 from cruciform.words import plural
 
 PACKAGES = ("cruciform", "torch", "numpy")
@@ -53,16 +53,12 @@ def circumstances(packages: Sequence[str] = ()) -> str:
 
 def hardware() -> dict[str, Any]:
     """Returns what the machine is, as far as it tells."""
-    return {"processor": _processor(), "cores": os.cpu_count(), "system": f"{platform.system()} {platform.machine()}"}
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if sys.platform == "linux" and cpuinfo.exists():
-        for line in cpuinfo.read_text("utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
+    return {
+        "processor": processor.name(),
+        "instructions": processor.instructions(),
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
 
 
 def versions(packages: Sequence[str] = ()) -> dict[str, str]:

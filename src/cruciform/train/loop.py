@@ -19,6 +19,7 @@ from cruciform.data.loader import Batch, Loader, input_size
 from cruciform.data.order import Order
 from cruciform.data.transforms import Transform
 from cruciform.errors import BadSampleError, CheckpointError, CruciformError, DataError, NonFiniteError, RunError
+from cruciform.measure.processor import emulation
 from cruciform.train.checkpoint import Checkpoint, load
 from cruciform.train.datasets import open_datasets
 from cruciform.train.evaluation import EvaluationStopped, evaluate
@@ -156,6 +157,9 @@ class _Training:
         )
         for problem in problems:
             self._tell("noticed", f"passed over a damaged checkpoint: {problem}", self.progress.step)
+        slow = emulation(recipe.precision) if runtime.device.type == "cpu" else None
+        if slow:
+            self._tell("noticed", f"{slow}; --set precision=fp32 is faster here", self.progress.step)
         self._saved_at = time.monotonic()
         self._figures: dict[str, Any] = {}
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from cruciform.errors import CheckpointError, DataError, NonFiniteError, RunError
+from cruciform.measure import processor
 from cruciform.train.journal import Journal, read_journal
 from cruciform.train.loop import Inputs, Interrupted, train
 from cruciform.train.observer import Observer, StepRecord
@@ -259,6 +260,19 @@ def test_missing_data_is_said_before_anything_is_computed(make: Any, tmp_path: P
     with pytest.raises(DataError, match="is not there"):
         go(make(data={"kind": "cifar10", "path": str(tmp_path / "absent")}), tmp_path / "run")
     assert Run(tmp_path / "run").status()["state"] == "failed"
+
+
+@pytest.mark.parametrize(("flags", "notices"), [("avx512f", 1), ("avx512f amx_bf16", 0)])
+def test_a_precision_that_is_emulated_here_is_noticed(
+    flags: str, notices: int, make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"flags : {flags}\n", "utf-8")
+    monkeypatch.setattr(processor, "CPUINFO", tmp_path / "cpuinfo")
+    for precision, expected in (("bf16", notices), ("fp32", 0)):
+        go(make(precision=precision, epochs=1), tmp_path / precision)
+        found = [line for line in read_journal(tmp_path / precision / "log.jsonl") if line["event"] == "notice"]
+        assert len(found) == expected
+        assert all("--set precision=fp32" in line["what"] for line in found)
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_noticed(make: Any, tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""The processor: its name, and which short numbers it computes with instructions of its own.
+
+Engines also compute in 16 bits where the processor can't: in 32 bits, with a rounding before and behind each operation.
+That is right, and slower than 32 bits throughout. Two processors of one name may differ in it.
+"""
+
+import platform
+from pathlib import Path
+
+INSTRUCTIONS = {
+    "bf16": ("amx_bf16", "avx512_bf16", "bf16", "svebf16"),
+    "fp16": ("amx_fp16", "avx512_fp16", "asimdhp", "fphp"),
+}
+"""What Linux calls the instructions for each kind of number, on x86 and on ARM."""
+OTHERS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimd", "asimddp", "i8mm", "sve")
+"""More that speeds depend on."""
+CPUINFO = Path("/proc/cpuinfo")
+"""Where Linux tells of its processors; other systems have no such file."""
+_FIELDS = ("flags", "Features")  # x86, ARM
+
+
+def name() -> str:
+    """Returns what the processor calls itself."""
+    return _fields().get("model name") or platform.processor() or "unknown"
+
+
+def instructions() -> list[str]:
+    """Returns which of INSTRUCTIONS and OTHERS the processor has; none where the system does not tell."""
+    known = {*OTHERS, *(flag for flags in INSTRUCTIONS.values() for flag in flags)}
+    return sorted(known & _flags())
+
+
+def emulation(precision: str) -> str | None:
+    """Returns in words why a precision is slow on this processor, or None where it is not, or the system does not tell.
+
+    Args:
+        precision: A key of INSTRUCTIONS; others are never emulated.
+    """
+    has, wanted = _flags(), INSTRUCTIONS.get(precision, ())
+    if not has or not wanted or not has.isdisjoint(wanted):
+        return None
+    return (
+        f"this processor ({name()}) has no instructions for {precision} ({', '.join(wanted)}): it is emulated, slower "
+        "than 32 bits"
+    )
+
+
+def _flags() -> set[str]:
+    fields = _fields()
+    return {flag for field in _FIELDS for flag in fields.get(field, "").split()}
+
+
+def _fields() -> dict[str, str]:
+    """Returns what Linux tells of the first core."""
+    if not CPUINFO.exists():
+        return {}
+    first = CPUINFO.read_text("utf-8").partition("\n\n")[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
