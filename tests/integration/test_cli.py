@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cruciform.cli.main import run
-
 Answer = subprocess.CompletedProcess[str]
 Program = Callable[..., Answer]
 
@@ -19,20 +17,6 @@ Program = Callable[..., Answer]
 def in_a_process(*words: str) -> Answer:
     command = [sys.executable, "-m", "cruciform", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-
-
-@pytest.fixture
-def cruciform(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Program:
-    """The program, run in this process, which spares the time to load torch."""
-
-    def call(*words: str) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["cruciform", *words])
-        with pytest.raises(SystemExit) as ended:
-            run()
-        printed = capsys.readouterr()
-        return subprocess.CompletedProcess(words, int(ended.value.code or 0), printed.out, printed.err)
-
-    return call
 
 
 def test_models_lists_at_least_eighteen() -> None:
@@ -57,8 +41,8 @@ def test_profile_as_csv(cruciform: Program) -> None:
     assert rows[-1] == ["total", "", "", "", "438410", "119857152", "119858762"]
 
 
-def test_paper_tables_are_checked() -> None:
-    done = in_a_process("paper", "tables", "--check")
+def test_paper_tables_are_checked(cruciform: Program) -> None:
+    done = cruciform("paper", "tables", "--check")
     assert done.returncode == 0
     assert "18 of 18 rows equal" in done.stdout
 
@@ -78,8 +62,8 @@ def test_a_failed_check_exits_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "0 of 1 rows equal" in result.output
 
 
-def test_doctor_ends_with_its_verdict() -> None:
-    done = in_a_process("doctor", "vgg11_gmp_lr_join", "--init", "paper-completed")
+def test_doctor_ends_with_its_verdict(cruciform: Program) -> None:
+    done = cruciform("doctor", "vgg11_gmp_lr_join", "--init", "paper-completed")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "trainable")
 
 

@@ -50,15 +50,18 @@ def recipe(tmp_path: Path) -> Path:
     return path
 
 
-def test_train_runs_and_evaluate_agree(command: Command, recipe: Path, tmp_path: Path) -> None:
+def test_train_runs_and_evaluate_agree(
+    command: Command, cruciform: Command, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trained = command("train", recipe, "--json")
     assert trained.returncode == 0, trained.stderr
     status = json.loads(trained.stdout)
     assert status["state"] == "done"
     assert "epoch 2: training loss" in trained.stderr
-    runs = command("runs", "--json")
+    monkeypatch.chdir(tmp_path)
+    runs = cruciform("runs", "--json")
     assert json.loads(runs.stdout) == [status]
-    judged = command("evaluate", "runs/small", "--json", "--plot", "confusion.png")
+    judged = cruciform("evaluate", "runs/small", "--json", "--plot", "confusion.png")
     assert judged.returncode == 0, judged.stderr
     figures = json.loads(judged.stdout)
     assert figures["top1"] == status["top1"]
@@ -67,7 +70,7 @@ def test_train_runs_and_evaluate_agree(command: Command, recipe: Path, tmp_path:
     assert (tmp_path / "confusion.png").stat().st_size > 5000
 
 
-def test_a_signal_ends_it_with_its_own_code_and_it_goes_on(command: Command, recipe: Path, tmp_path: Path) -> None:
+def test_a_signal_ends_it_with_its_own_code_and_it_goes_on(cruciform: Command, recipe: Path, tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "cruciform", "train", str(recipe), "--run", "run", "--set", "epochs=50"],
         cwd=tmp_path, stderr=subprocess.PIPE, text=True,
@@ -80,8 +83,8 @@ def test_a_signal_ends_it_with_its_own_code_and_it_goes_on(command: Command, rec
     _, message = process.communicate(timeout=100)
     assert process.returncode == 130, message
     assert "its state is saved. Go on with: cruciform train run --resume" in message
-    assert json.loads(command("runs", ".", "--json").stdout)[0]["state"] == "interrupted"
-    changed = command("train", "run", "--resume", "--set", "epochs=2")
+    assert json.loads(cruciform("runs", tmp_path, "--json").stdout)[0]["state"] == "interrupted"
+    changed = cruciform("train", tmp_path / "run", "--resume", "--set", "epochs=2")
     assert changed.returncode == 7
     assert "epochs was 50, now 2" in changed.stderr
 
@@ -97,17 +100,21 @@ def test_a_signal_ends_it_with_its_own_code_and_it_goes_on(command: Command, rec
     ],
 )
 def test_what_is_wrong_is_one_sentence_and_an_exit_code(
-    command: Command, words: list[str], code: int, message: str
+    cruciform: Command, words: list[str], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = command("train", *words)
+    monkeypatch.chdir(tmp_path)
+    done = cruciform("train", *words)
     assert done.returncode == code, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert message in line
     assert "Traceback" not in done.stderr
 
 
-def test_a_loss_that_is_no_number_has_its_own_exit_code(command: Command, recipe: Path, tmp_path: Path) -> None:
-    done = command("train", recipe, "--set", "optimiser.rate=1e30", "--set", "epochs=4")
+def test_a_loss_that_is_no_number_has_its_own_exit_code(
+    cruciform: Command, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = cruciform("train", recipe, "--set", "optimiser.rate=1e30", "--set", "epochs=4")
     assert done.returncode == 6, done.stderr
     assert "is not finite" in done.stderr
     assert Run(tmp_path / "runs" / "small").status()["state"] == "failed"

@@ -50,6 +50,14 @@ class Run:
         """Whether there is a run here."""
         return (self.directory / RUN_RECIPE).is_file()
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether it came as far as its first step. One that failed before, for want of its data, holds nothing."""
+        folder = self.directory / "checkpoints"
+        return (folder.is_dir() and any(folder.iterdir())) or any(
+            line.get("event") == "start" for line in read_journal(self.log)
+        )
+
     def checkpoints(self, keep: int = 2) -> Checkpoints:
         """Its checkpoints."""
         return Checkpoints(self.directory / "checkpoints", keep)
@@ -61,11 +69,11 @@ class Run:
         return load_recipe(self.directory)
 
     def prepare(self, recipe: Recipe, *, resume: bool) -> None:
-        """Makes the directory, or finds that it is of the same recipe."""
+        """Makes the directory, or finds that it is of the same recipe. A run that never began may get another."""
         sweep(self.directory)  # a start that was killed while it wrote the recipe
-        if not self.exists:
-            if self.directory.exists() and any(path.name != "lock" for path in self.directory.iterdir()):
-                raise RunError(f"{self.directory} exists and is not a run; choose another with --run DIR")
+        if not self.exists and any(path.name != "lock" for path in self.directory.glob("*")):
+            raise RunError(f"{self.directory} exists and is not a run; choose another with --run DIR")
+        if not self.exists or not self.has_begun:
             self.directory.mkdir(parents=True, exist_ok=True)
             write_text(self.directory / RUN_RECIPE, recipe.model_dump_json(indent=2) + "\n")
             return

@@ -2,6 +2,7 @@
 
 import json
 import signal
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,16 @@ def test_missing_data_is_said_before_anything_is_computed(make: Any, tmp_path: P
     with pytest.raises(DataError, match="is not there"):
         go(make(data={"kind": "cifar10", "path": str(tmp_path / "absent")}), tmp_path / "run")
     assert Run(tmp_path / "run").status()["state"] == "failed"
+
+
+def test_a_start_without_data_does_not_use_up_the_name_of_the_run(make: Any, tmp_path: Path) -> None:
+    lost = make(data={"kind": "cifar10", "path": str(tmp_path / "nowhere")})
+    found = make(epochs=1)
+    for recipe, error in ((lost, DataError), (found, None), (found, RunError)):
+        with pytest.raises(error) if error else nullcontext():
+            train(recipe, Run(tmp_path / "run"), Alone(torch.device("cpu")), inputs=Inputs(model=network()))
+    assert Run(tmp_path / "run").recipe() == found
+    assert Run(tmp_path / "run").status()["state"] == "done"
 
 
 @pytest.mark.parametrize(("flags", "notices"), [("avx512f", 1), ("avx512f amx_bf16", 0)])
