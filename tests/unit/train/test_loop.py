@@ -1,8 +1,6 @@
 """The loop on a small network: what it promises, each promise with the bug that would break it."""
 
-import json
 import signal
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cruciform.errors import CheckpointError, DataError, NonFiniteError, RunError
+from cruciform.errors import CheckpointError, NonFiniteError
 from cruciform.measure import processor
-from cruciform.train.journal import Journal, read_journal
+from cruciform.train.journal import read_journal
 from cruciform.train.loop import Inputs, Interrupted, train
 from cruciform.train.observer import Observer, StepRecord
 from cruciform.train.recipe import Recipe
 from cruciform.train.run import Run, find_runs
 from cruciform.train.runtime import Alone
-from cruciform.train.table import read_table
 
 SAMPLES = 50
 
@@ -33,23 +30,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         records[:, 0] %= 10
         (folder / f"{name}.bin").write_bytes(records.tobytes())
     return folder
-
-
-@pytest.fixture
-def make(data: Path) -> Any:
-    def recipe(**changes: Any) -> Recipe:
-        base = {
-            "model": {"name": "the test's own"},
-            "data": {"kind": "cifar10", "path": str(data), "threads": 1},
-            "augment": [{"kind": "mirror"}],
-            "optimiser": {"kind": "sgd", "rate": 0.01},
-            "epochs": 3,
-            "batch": 16,
-            "log": {"tensorboard": False, "steps": 1},
-        }
-        return read_table(Recipe, {**base, **changes}, "test")
-
-    return recipe
 
 
 def network() -> nn.Module:
@@ -235,44 +215,6 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run(
     assert equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
 
 
-def test_a_run_is_written_by_one_process_only(make: Any, tmp_path: Path) -> None:
-    run = Run(tmp_path / "run")
-    with run.locked(), pytest.raises(RunError, match="is being written by process"):
-        go(make(), tmp_path / "run")
-    go(make(), tmp_path / "run")
-
-
-def test_a_run_is_not_mixed_up_with_another(make: Any, tmp_path: Path) -> None:
-    runtime = Alone(torch.device("cpu"))
-    go(make(), tmp_path / "run")
-    with pytest.raises(RunError, match="holds a run already; go on with it with --resume"):
-        train(make(), Run(tmp_path / "run"), runtime, inputs=Inputs(model=network()))
-    with pytest.raises(RunError, match="another recipe .batch was 16, now 8; optimiser.rate was 0.01, now 0.5"):
-        go(make(batch=8, optimiser={"kind": "sgd", "rate": 0.5}), tmp_path / "run")
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.tex").write_text("precious")
-    with pytest.raises(RunError, match="exists and is not a run"):
-        go(make(), tmp_path / "mine")
-    # How it is watched and kept may change.
-    go(make(log={"steps": 7, "tensorboard": False}, checkpoint={"keep": 1}), tmp_path / "run")
-
-
-def test_missing_data_is_said_before_anything_is_computed(make: Any, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is not there"):
-        go(make(data={"kind": "cifar10", "path": str(tmp_path / "absent")}), tmp_path / "run")
-    assert Run(tmp_path / "run").status()["state"] == "failed"
-
-
-def test_a_start_without_data_does_not_use_up_the_name_of_the_run(make: Any, tmp_path: Path) -> None:
-    lost = make(data={"kind": "cifar10", "path": str(tmp_path / "nowhere")})
-    found = make(epochs=1)
-    for recipe, error in ((lost, DataError), (found, None), (found, RunError)):
-        with pytest.raises(error) if error else nullcontext():
-            train(recipe, Run(tmp_path / "run"), Alone(torch.device("cpu")), inputs=Inputs(model=network()))
-    assert Run(tmp_path / "run").recipe() == found
-    assert Run(tmp_path / "run").status()["state"] == "done"
-
-
 @pytest.mark.parametrize(("flags", "notices"), [("avx512f", 1), ("avx512f amx_bf16", 0)])
 def test_a_precision_that_is_emulated_here_is_noticed(
     flags: str, notices: int, make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -318,25 +260,6 @@ def test_any_function_serves_as_a_transform(make: Any, tmp_path: Path) -> None:
     assert not equal(weights(tmp_path / "a"), weights(tmp_path / "b"))
 
 
-def test_a_torn_line_is_passed_over_and_what_was_taken_back_does_not_count(tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    journal = Journal(path)
-    journal.write("start", step=0)
-    journal.write("step", step=5)
-    journal.write("step", step=9)
-    journal.close()
-    with path.open("ab") as file:
-        file.write(b'{"event": "st')
-    journal = Journal(path)
-    journal.write("start", step=5)
-    journal.write("step", step=6)
-    journal.close()
-    assert [(line["event"], line["step"]) for line in read_journal(path)] == [
-        ("start", 0), ("step", 5), ("start", 5), ("step", 6),
-    ]  # fmt: skip
-    assert all(json.loads(line) for line in path.read_text().splitlines() if not line.endswith('"st'))
-
-
 def test_a_callers_own_code_gets_the_network_that_is_judged(make: Any, tmp_path: Path) -> None:
     from cruciform import train_network
 
@@ -357,15 +280,6 @@ def test_a_compiled_network_learns_the_same(make: Any, tmp_path: Path) -> None:
     second = weights(tmp_path / "compiled")
     assert first.keys() == second.keys()
     assert all(torch.isfinite(tensor).all() for tensor in second.values())
-
-
-def test_a_start_that_was_killed_while_it_wrote_the_recipe_can_be_made_again(make: Any, tmp_path: Path) -> None:
-    run = Run(tmp_path / "run")
-    run.directory.mkdir()
-    (run.directory / ".part-recipe.json").write_text("{")
-    run.prepare(make(), resume=True)
-    assert run.exists
-    assert not list(run.directory.glob(".part-*"))
 
 
 def test_what_is_too_old_and_can_not_be_removed_does_not_end_a_run(
