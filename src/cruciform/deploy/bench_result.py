@@ -1,7 +1,7 @@
 """A bench as a committed file: ``results/bench-SUITE.json``, one part for each engine, batch and number of threads.
 
-A part is measured in one go and has its own baseline, so parts may come from several runs: one that was interrupted
-keeps what it has finished.
+A part is measured in one go and has its own baseline, so parts may come from several runs, and machines: one that was
+interrupted keeps what it has finished. Each says where it comes from.
 """
 
 import datetime as dt
@@ -12,7 +12,7 @@ from typing import Any
 
 from cruciform.deploy.bench import Bench, Row
 from cruciform.deploy.targets import TARGETS
-from cruciform.measure.record import record_result
+from cruciform.measure.record import hardware, record_result, versions
 from cruciform.words import plural
 
 SHORT = {"onnxruntime": "ort", "openvino": "ov", "executorch": "et", "aotinductor": "aoti"}
@@ -49,12 +49,20 @@ def record_bench(bench: Bench, path: Path, *, command: str, packages: Sequence[s
     known = json.loads(path.read_text("utf-8")) if path.is_file() else {"summary": {}, "details": {}}
     name = f"{bench.target}, batch {bench.batch}, {plural(bench.threads, 'thread')}"
     name = f"{bench.suite.label}, {name}" if bench.suite.label else name
+    part = {
+        **describe(bench),
+        "command": command,
+        "n": len(bench.baseline.timing.rounds),
+        "versions": versions(packages),
+        "hardware": hardware(),
+    }
+    parts = {**known["details"], name: part}
     record_result(
         path,
         summary={**known["summary"], **summarise(bench)},
-        details={**known["details"], name: describe(bench)},
-        command=command,
-        n=len(bench.baseline.timing.rounds),
+        details=parts,
+        command="; ".join(dict.fromkeys(part["command"] for part in parts.values() if "command" in part)),
+        n=min(len(row["milliseconds_rounds"]) for part in parts.values() for row in part["networks"].values()),
         packages=packages,
     )
 

@@ -47,6 +47,12 @@ def test_names_in_a_summary() -> None:
 def test_comparisons_of_one_suite_lie_side_by_side_in_its_file(tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     for suite in SUITES["volumes"]:
-        record_bench(made(suite, 1), path, command="cruciform bench", packages=())
-    assert [part["comparison"] for part in read_parts(path)] == ["unet", "resnet"]
-    assert {"ort_f32_unet", "ort_f32_resnet"} < set(json.loads(path.read_text())["summary"])
+        record_bench(made(suite, 1), path, command=f"cruciform bench {suite.label}", packages=())
+    parts = read_parts(path)
+    assert [(part["comparison"], part["command"]) for part in parts] == [
+        ("unet", "cruciform bench unet"), ("resnet", "cruciform bench resnet"),
+    ]  # fmt: skip
+    assert all(part["hardware"]["cores"] for part in parts)
+    whole = json.loads(path.read_text())
+    assert {"ort_f32_unet", "ort_f32_resnet"} < set(whole["summary"])
+    assert whole["command"] == "cruciform bench unet; cruciform bench resnet"
