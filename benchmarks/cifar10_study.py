@@ -86,7 +86,13 @@ NIN = {
     for name in ("nin", "nin_c3_lr")
     for rate in (0.025, 0.05, 0.1)
 }
-TRIALS = {name: ("cifar_fast_cifar10", changes) for name, changes in FAST.items()} | NIN
+# A network of somebody else's, with batch norm, as people would convert and train it: which start suits it?
+OTHERS = {
+    "resnet18-dense": ("modern_cifar10", ["model.name=timm:resnet18"]),
+    **{f"resnet18-{rule}": ("modern_cifar10", ["model.name=timm:resnet18", "model.scheme=lr", f"model.init={rule}"])
+       for rule in ("pytorch", "paper-completed", "identity")},
+}  # fmt: skip
+TRIALS = {name: ("cifar_fast_cifar10", changes) for name, changes in FAST.items()} | NIN | OTHERS
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ def look_up(reference: "re.Match[str]") -> str:
         if len(rows) != 1:
             raise SystemExit(f"{reference.group()}: {len(rows)} rows of {name} are like this, not one")
         row = rows[0]
-    value: Any = row[key] if key in row else _follow(result, key.split("."))
+    value: Any = row[key] if key in row else _follow(row if condition else result, key.split("."))
     if value is None:
         raise SystemExit(f"{reference.group()}: {name} has {', '.join(row)}")
     return format(value, form or "")

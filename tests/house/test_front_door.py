@@ -38,12 +38,13 @@ def run(code: str) -> str:
 
 
 def test_importing_costs_less_than_half_a_second_beyond_torch() -> None:
-    # Processor time: other work beside must not count.
+    # Processor time, for waiting does not count; where torch's own import shows a slow or busy machine, a third of it.
     code = (
-        "import torch, time, sys; start = time.process_time(); import cruciform; "
-        "[getattr(cruciform, name) for name in cruciform.__all__]; print(time.process_time() - start)"
+        "import time; start = time.process_time(); import torch; middle = time.process_time(); import cruciform; "
+        "[getattr(cruciform, name) for name in cruciform.__all__]; print(middle - start, time.process_time() - middle)"
     )
-    assert min(float(run(code)) for _ in range(3)) < 0.5
+    torchs, ours = (min(times) for times in zip(*(map(float, run(code).split()) for _ in range(3)), strict=True))
+    assert ours < max(0.5, torchs / 3)
 
 
 def test_importing_does_not_load_torch_or_any_optional_package() -> None:

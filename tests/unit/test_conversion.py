@@ -63,6 +63,21 @@ def test_the_report_promises_what_the_meter_then_counts() -> None:
     assert "8 convolutions: 3 replaced, 0 kept, 5 skipped" in report.summary()
 
 
+@pytest.mark.parametrize(
+    ("init", "norm", "used"),
+    [
+        ("auto", False, "paper-completed"),
+        ("auto", True, "pytorch"),
+        ("per-group", True, "per-group"),
+        ("fit", True, "fit"),
+    ],
+)
+def test_the_report_says_how_new_layers_start(init: str, norm: bool, used: str) -> None:
+    model = nn.Sequential(nn.Conv2d(8, 8, 3), *([nn.BatchNorm2d(8)] if norm else []))
+    assert plan_conversion(model).init is None
+    assert convert(model, init=init).report.to_dict()["init"] == used
+
+
 def test_shared_conv_stays_shared() -> None:
     converted, report = convert(Small(), "lr")
     assert converted.shared is converted.again[0]

@@ -6,7 +6,7 @@ from torch import nn
 
 from cruciform.errors import PlanError, UnknownNameError
 from cruciform.nn.composite import CompositeConv
-from cruciform.nn.initialise import initialise_
+from cruciform.nn.initialise import initialise_, suited_rule
 from cruciform.nn.inspect import plan_of, spec_of
 from cruciform.nn.standardise import standardise_
 from cruciform.schemes import make_plan
@@ -23,7 +23,7 @@ def network() -> nn.Sequential:
 
 
 def test_drawn_weights_have_the_width_that_the_rule_says(generator: torch.Generator) -> None:
-    model = initialise_(network(), exceptions={"3": None}, generator=generator)
+    model = initialise_(network(), "paper-completed", exceptions={"3": None}, generator=generator)
     assert model[0].weight_0_0.std().item() == pytest.approx(math.sqrt(1 / 192), rel=0.05)
     assert model[0].weight_1_0.std().item() == pytest.approx(math.sqrt(2 / 64), rel=0.05)
     assert model[1].weight.std().item() == pytest.approx(math.sqrt(2 / (9 * 64)), rel=0.05)
@@ -37,6 +37,24 @@ def test_the_pytorch_rule_is_pytorchs_own() -> None:
     bound = 1 / math.sqrt(9 * 16)
     assert conv.weight.abs().max().item() == pytest.approx(bound, rel=0.01)
     assert bound * 0.9 < conv.bias.abs().max().item() <= bound
+
+
+@pytest.mark.parametrize(
+    ("behind", "rule"),
+    [
+        (nn.ReLU(), "paper-completed"),
+        (nn.LocalResponseNorm(5), "paper-completed"),  # sets no scale: it damps what is loud among its neighbours
+        (nn.BatchNorm2d(64), "pytorch"),
+        (nn.Sequential(nn.ReLU(), nn.GroupNorm(4, 64)), "pytorch"),
+        (nn.InstanceNorm2d(64), "pytorch"),
+    ],
+)
+def test_norms_decide_which_rule_suits(behind: nn.Module, rule: str) -> None:
+    models = [nn.Sequential(nn.Conv2d(16, 64, 3), behind) for _ in range(2)]
+    for model, asked in zip(models, ("auto", rule), strict=True):
+        initialise_(model, asked, generator=torch.Generator().manual_seed(0))
+    assert suited_rule(models[0]) == rule
+    assert torch.equal(models[0][0].weight, models[1][0].weight)
 
 
 def test_normalisations_are_left_alone() -> None:

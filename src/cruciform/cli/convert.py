@@ -22,9 +22,10 @@ def convert(
     init: Annotated[
         str,
         typer.Option(
-            help="paper-completed, paper-literal, per-group, pytorch, identity, or fit: the weights that it has."
+            help="auto: pytorch where the network has norms, paper-completed elsewhere; or paper-completed, "
+            "paper-literal, per-group, pytorch, identity; or fit: the weights that it has."
         ),
-    ] = "paper-completed",
+    ] = "auto",
     protect: Annotated[
         list[str] | None, typer.Option(help="Keep convolutions with such names, as 'layer1.*'; may be repeated.")
     ] = None,
@@ -39,6 +40,7 @@ def convert(
     """
     from cruciform.conversion import where
     from cruciform.conversion.api import Rules, apply_conversion_
+    from cruciform.nn.init import NORMED_RULE
     from cruciform.sources.build import build_network
     from cruciform.store.directory import Base, save
 
@@ -76,6 +78,9 @@ def convert(
         left=4,
     )
     console().print(report.summary())
+    if init == "auto" and report.replaced:
+        norms = "norms" if report.init == NORMED_RULE else "no norms"
+        console().print(f"initialised by {report.init}, for it has {norms}; --init takes others")
     fitted = [row.residual for row in report.layers if row.residual is not None]
     if fitted:
         console().print(f"relative residual of the fitted kernels: {min(fitted):.3f} to {max(fitted):.3f}")

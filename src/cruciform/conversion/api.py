@@ -15,8 +15,10 @@ from cruciform.conversion.surgery import Found, find_modules, hidden_references,
 from cruciform.conversion.where import ConvLayer, Where, everywhere, matches
 from cruciform.errors import ConversionError, PlanError
 from cruciform.measure.macs import LayerCount, profile
+from cruciform.nn.activations import gain_squared
 from cruciform.nn.composite import CompositeConv
-from cruciform.nn.init import DEFAULT_RULE, RULES, Surroundings, initialise_layer_
+from cruciform.nn.init import RULES, Surroundings, initialise_layer_
+from cruciform.nn.initialise import AUTO, suited_rule
 from cruciform.nn.inspect import plan_of, spec_of
 from cruciform.plan import LayerPlan
 from cruciform.registry import did_you_mean
@@ -74,7 +76,7 @@ def convert(
     model: nn.Module,
     scheme: SchemeChoice = "lr",
     *,
-    init: str = DEFAULT_RULE,
+    init: str = AUTO,
     activation: str | None = "relu",
     where: Where | None = None,
     protect: Sequence[str] = (),
@@ -90,7 +92,7 @@ def convert_(
     model: nn.Module,
     scheme: SchemeChoice = "lr",
     *,
-    init: str = DEFAULT_RULE,
+    init: str = AUTO,
     activation: str | None = "relu",
     where: Where | None = None,
     protect: Sequence[str] = (),
@@ -103,7 +105,8 @@ def convert_(
     Args:
         model: The network.
         scheme: As for ``plan_conversion``.
-        init: A rule of initialisation, or ``"fit"``: the weights that reproduce the trained ones best.
+        init: A rule of initialisation; ``"auto"``: the one that suits the network, as ``initialise_`` has it; or
+            ``"fit"``: the weights that reproduce the trained ones best.
         activation: The non-linearity behind the convolutions, by name, for the rule.
         where: As for ``plan_conversion``.
         protect: As for ``plan_conversion``.
@@ -117,11 +120,13 @@ def apply_conversion_(
     model: nn.Module,
     rules: Rules,
     *,
-    init: str = DEFAULT_RULE,
+    init: str = AUTO,
     activation: str | None = "relu",
     generator: torch.Generator | None = None,
 ) -> Conversion:
     """Plans a conversion and carries it out, in place."""
+    init = suited_rule(model) if init == AUTO else init
+    gain_squared(activation)  # unknown names are refused also where nothing asks for them
     if init != FIT:
         RULES.get(init)
     report = _plan(model, rules)
@@ -141,7 +146,7 @@ def apply_conversion_(
             initialise_layer_(row.plan, layer.stage_parameters(), rule=init, around=around, generator=generator)
             rows.append(row)
         replacements[id(conv)] = finish_layer(layer, conv)
-    return Conversion(replace_modules_(model, replacements), replace(report, layers=tuple(rows)))
+    return Conversion(replace_modules_(model, replacements), replace(report, layers=tuple(rows), init=init))
 
 
 def build_layer(conv: nn.Module, plan: LayerPlan) -> CompositeConv:

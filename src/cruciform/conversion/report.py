@@ -48,11 +48,13 @@ class ConversionReport:
         layers: Every convolution, in the order of the network.
         params_before: Parameters of the whole network.
         counted: The count of the network before its conversion; None where no input size was given.
+        init: The rule that the new layers were initialised by, or ``fit``; None where nothing was converted yet.
     """
 
     layers: tuple[LayerChange, ...]
     params_before: int
     counted: Profile | None
+    init: str | None = None
 
     @property
     def input_size(self) -> tuple[int, ...] | None:
@@ -104,6 +106,7 @@ class ConversionReport:
         """Returns the report as plain data, ready for JSON."""
         return {
             "input_size": self.input_size,
+            "init": self.init,
             "params_before": self.params_before,
             "params_after": self.params_after,
             "macs_before": self.macs_before,

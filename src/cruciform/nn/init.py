@@ -34,6 +34,8 @@ from cruciform.registry import Registry
 from cruciform.spec import ConvSpec, Ints
 
 DEFAULT_RULE = "paper-completed"
+NORMED_RULE = "pytorch"
+"""Where the network has norms: docs/concepts/initialisation.md has what was measured."""
 
 
 @dataclass(frozen=True)

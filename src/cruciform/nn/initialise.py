@@ -5,13 +5,39 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import nn
 
-from cruciform.nn.init import DEFAULT_RULE, RULES, Surroundings, initialise_layer_
+from cruciform.nn.activations import gain_squared
+from cruciform.nn.init import DEFAULT_RULE, NORMED_RULE, RULES, Surroundings, initialise_layer_
 from cruciform.nn.inspect import plan_of, stage_parameters_of
+
+AUTO = "auto"
+"""Not a rule: the one that suits the network."""
+NORMS = (
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    nn.BatchNorm3d,
+    nn.SyncBatchNorm,
+    nn.InstanceNorm1d,
+    nn.InstanceNorm2d,
+    nn.InstanceNorm3d,
+    nn.GroupNorm,
+    nn.LayerNorm,
+    nn.RMSNorm,
+)
+"""Layers that set the scale of what goes through them."""
+
+
+def suited_rule(model: nn.Module) -> str:
+    """Returns the rule that a network learns fastest from.
+
+    Without norms the width of the weights decides whether the gradient survives, which is what the paper's rule is for.
+    With norms it survives any width, and wide weights only learn more slowly: a step turns them less.
+    """
+    return NORMED_RULE if any(isinstance(module, NORMS) for module in model.modules()) else DEFAULT_RULE
 
 
 def initialise_(
     model: nn.Module,
-    rule: str = DEFAULT_RULE,
+    rule: str = AUTO,
     *,
     activation: str | None = "relu",
     exceptions: Mapping[str, str | None] | None = None,
@@ -25,7 +51,8 @@ def initialise_(
 
     Args:
         model: The network, or one layer of it.
-        rule: ``paper-completed``, ``paper-literal``, ``per-group``, ``pytorch``, ``identity`` or ``paper-identity``.
+        rule: ``paper-completed``, ``paper-literal``, ``per-group``, ``pytorch``, ``identity`` or ``paper-identity``;
+            ``auto`` is ``pytorch`` where the network has norms and ``paper-completed`` where it has none.
         activation: The non-linearity behind the layers, by name; None for none.
         exceptions: Layers, by name, that another one follows: ``{"classifier": None}``.
         siblings: Sets of layers, by name, that read the same input, as the branches of an inception module do.
@@ -35,8 +62,11 @@ def initialise_(
     Returns:
         The model itself.
     """
-    RULES.get(rule)  # an unknown rule is refused also where the model has no layer to initialise
+    rule = suited_rule(model) if rule == AUTO else rule
     others = exceptions or {}
+    RULES.get(rule)  # unknown names are refused also where no layer asks for them
+    for name in (activation, *others.values()):
+        gain_squared(name)
     plans = {name: plan for name, module in model.named_modules() if (plan := plan_of(module)) is not None}
     fan_outs = {
         name: sum(plans[sibling].fan_out(0) for sibling in together) for together in siblings for name in together

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from cruciform.conversion.api import Rules, apply_conversion_
 from cruciform.errors import OptionError
 from cruciform.models.network import Network
-from cruciform.nn.init import DEFAULT_RULE
-from cruciform.nn.initialise import initialise_
+from cruciform.nn.initialise import AUTO, initialise_
 from cruciform.sources.build import build_network, split_reference
 from cruciform.store.directory import CARD, load
 from cruciform.train.recipe import ModelTable
@@ -51,7 +50,7 @@ def _build(table: ModelTable, classes: int, images: Callable[[int], Tensor] | No
     if images and isinstance(model, Network) and model.fitted_on:
         model.fit_(images(model.fitted_on))
     if table.scheme:
-        model, _ = apply_conversion_(model, Rules(table.scheme, input_size=size), init=table.init or DEFAULT_RULE)
+        model, _ = apply_conversion_(model, Rules(table.scheme, input_size=size), init=table.init or AUTO)
     elif table.init and source != "zoo":
         initialise_(model, table.init)
     return model

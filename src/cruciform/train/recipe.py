@@ -11,6 +11,7 @@ from cruciform.data.transforms import Augmentation
 from cruciform.data.whitening import Whitening
 from cruciform.errors import PlanError
 from cruciform.nn.init import RULES
+from cruciform.nn.initialise import AUTO
 from cruciform.schemes import find_scheme
 from cruciform.train.lookahead import LookaheadTable
 from cruciform.train.optimiser import Optimiser
@@ -28,7 +29,7 @@ class ModelTable(Table):
         name: A network of the zoo, ``timm:resnet18`` and the like, or a model directory.
         options: What its source takes besides, such as ``num_classes``.
         scheme: Converted by this scheme before training; None: as it is.
-        init: The rule of initialisation; None: the library's own for its networks, ours for ours.
+        init: The rule of initialisation; None: the network's own, and the one that suits it where it is converted.
     """
 
     name: str
@@ -39,7 +40,7 @@ class ModelTable(Table):
     @field_validator("scheme", "init")
     @classmethod
     def _known(cls, value: str | None, info: Any) -> str | None:
-        if value is not None:
+        if value not in (None, AUTO):
             _check_name(find_scheme if info.field_name == "scheme" else RULES.get, value)
         return value
 
