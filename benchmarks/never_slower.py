@@ -9,7 +9,6 @@ done, and not measured again: a run that was interrupted goes on where it was; d
     python benchmarks/never_slower.py        writes results/never-slower.json
 """
 
-import datetime as dt
 import json
 import tempfile
 from pathlib import Path
@@ -29,7 +28,7 @@ from cruciform.deploy.forms import build_form
 from cruciform.deploy.package import verdict
 from cruciform.deploy.targets import TARGETS
 from cruciform.errors import DeployError, NotLinearError
-from cruciform.measure.record import record_result
+from cruciform.measure.record import record_result, today
 from cruciform.models.network import MODELS
 from cruciform.models.zoo import create_model
 from cruciform.sources.build import build_network
@@ -128,7 +127,7 @@ def main() -> None:
         for number, (name, target) in enumerate(left, start=1):
             where = f"{number} of {len(left)}, {name} in {target}"
             row = compare(name, target, prefixed(tell, where))
-            rows.append({**row, "date": dt.datetime.now(dt.UTC).date().isoformat()})
+            rows.append({**row, "date": today()})
             record(rows)
             ratio = f"{row['ratio']:.3f}" if "ratio" in row else "no dense original"
             print(f"{where}: {ratio}, {row.get('verdict', row.get('failed'))}", flush=True)

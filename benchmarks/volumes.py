@@ -9,7 +9,6 @@ come from several machines: each says which.
 """
 
 import argparse
-import datetime as dt
 import json
 import subprocess
 import sys
@@ -29,7 +28,7 @@ from cruciform.deploy.package import open_artefact, ship
 from cruciform.deploy.suites import AS, build_suite_network
 from cruciform.deploy.targets import TARGETS
 from cruciform.measure.macs import profile
-from cruciform.measure.record import hardware, peak_memory, record_result
+from cruciform.measure.record import hardware, peak_memory, record_result, today
 
 RESULT = Path(__file__).parents[1] / "results" / "volumes.json"
 NETWORKS = ("monai:UNet-3d", "monai:SegResNet-3d", "monai:DynUNet-3d", "monai:VNet-3d")
@@ -60,8 +59,7 @@ def examine(network: str, target: str, tell: Tell) -> dict[str, Any]:
     names = {"dense": network, SCHEME: f"{network}{AS}{SCHEME}"}
     size = (1, WINDOW, WINDOW, WINDOW)
     setting = Setting(TARGETS.get(target), size, patience=PATIENCE)
-    day = dt.datetime.now(dt.UTC).date().isoformat()
-    row: dict[str, Any] = {"network": network, "target": target, "date": day, "hardware": hardware()}
+    row: dict[str, Any] = {"network": network, "target": target, "date": today(), "hardware": hardware()}
     with tempfile.TemporaryDirectory() as folder:
         for kind, name in names.items():
             model = build_suite_network(name).eval()

@@ -17,8 +17,8 @@ from cruciform.errors import ConversionError, PlanError
 from cruciform.measure.macs import LayerCount, profile
 from cruciform.nn.activations import gain_squared
 from cruciform.nn.composite import CompositeConv
-from cruciform.nn.init import RULES, Surroundings, initialise_layer_
-from cruciform.nn.initialise import AUTO, suited_rule
+from cruciform.nn.init import Surroundings, initialise_layer_
+from cruciform.nn.initialise import AUTO, rule_for
 from cruciform.nn.inspect import plan_of, spec_of
 from cruciform.plan import LayerPlan
 from cruciform.registry import did_you_mean
@@ -125,10 +125,8 @@ def apply_conversion_(
     generator: torch.Generator | None = None,
 ) -> Conversion:
     """Plans a conversion and carries it out, in place."""
-    init = suited_rule(model) if init == AUTO else init
-    gain_squared(activation)  # unknown names are refused also where nothing asks for them
-    if init != FIT:
-        RULES.get(init)
+    init = FIT if init == FIT else rule_for(model, init)
+    gain_squared(activation)  # an unknown one is refused also where nothing asks for it
     report = _plan(model, rules)
     found = {item.name: item for item in find_modules(model).values()}
     replacements: dict[int, nn.Module] = {}

@@ -4,7 +4,6 @@ A part is measured in one go and has its own baseline, so parts may come from se
 interrupted keeps what it has finished. Each says where it comes from.
 """
 
-import datetime as dt
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 from cruciform.deploy.bench import Bench, Row
 from cruciform.deploy.targets import TARGETS
-from cruciform.measure.record import hardware, record_result, versions
+from cruciform.measure.record import hardware, record_result, today, versions
 from cruciform.words import plural
 
 SHORT = {"onnxruntime": "ort", "openvino": "ov", "executorch": "et", "aotinductor": "aoti"}
@@ -26,7 +25,7 @@ def describe(bench: Bench) -> dict[str, Any]:
         "batch": bench.batch,
         "threads": bench.threads,
         "clock": "processor time" if bench.threads == 1 else "time on the wall",
-        "date": dt.datetime.now(dt.UTC).date().isoformat(),
+        "date": today(),
         "baseline_target": bench.baseline_target,
         "baseline_gmacs_per_second": bench.gmacs_per_second,
         "rivals": bench.rivals,

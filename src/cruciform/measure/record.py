@@ -33,7 +33,7 @@ def record_result(
         "summary": dict(summary),
         "command": command,
         "n": n,
-        "date": dt.datetime.now(dt.UTC).date().isoformat(),
+        "date": today(),
         "versions": {"python": platform.python_version(), **versions(packages)},
         "hardware": hardware(),
         "details": details,
@@ -46,9 +46,13 @@ def circumstances(packages: Sequence[str] = ()) -> str:
     """Returns date, versions and hardware in a sentence."""
     numbers = ", ".join(f"{name} {number}" for name, number in versions(packages).items())
     machine = hardware()
-    day = dt.datetime.now(dt.UTC).date().isoformat()
     cores = plural(machine["cores"], "core")
-    return f"{day}; Python {platform.python_version()}, {numbers}; {machine['processor']}, {cores}."
+    return f"{today()}; Python {platform.python_version()}, {numbers}; {machine['processor']}, {cores}."
+
+
+def today() -> str:
+    """Returns the date, as files of results have it."""
+    return dt.datetime.now(dt.UTC).date().isoformat()
 
 
 def hardware() -> dict[str, Any]:

@@ -35,6 +35,13 @@ def suited_rule(model: nn.Module) -> str:
     return NORMED_RULE if any(isinstance(module, NORMS) for module in model.modules()) else DEFAULT_RULE
 
 
+def rule_for(model: nn.Module, rule: str) -> str:
+    """Returns a rule that was asked for, in place of ``auto`` the one that suits; an unknown one is refused."""
+    chosen = suited_rule(model) if rule == AUTO else rule
+    RULES.get(chosen)
+    return chosen
+
+
 def initialise_(
     model: nn.Module,
     rule: str = AUTO,
@@ -62,9 +69,8 @@ def initialise_(
     Returns:
         The model itself.
     """
-    rule = suited_rule(model) if rule == AUTO else rule
-    others = exceptions or {}
-    RULES.get(rule)  # unknown names are refused also where no layer asks for them
+    # Unknown names are refused also where no layer asks for them.
+    rule, others = rule_for(model, rule), exceptions or {}
     for name in (activation, *others.values()):
         gain_squared(name)
     plans = {name: plan for name, module in model.named_modules() if (plan := plan_of(module)) is not None}

@@ -37,12 +37,15 @@ class ModelTable(Table):
     scheme: str | None = None
     init: str | None = None
 
-    @field_validator("scheme", "init")
+    @field_validator("scheme")
     @classmethod
-    def _known(cls, value: str | None, info: Any) -> str | None:
-        if value not in (None, AUTO):
-            _check_name(find_scheme if info.field_name == "scheme" else RULES.get, value)
-        return value
+    def _known_scheme(cls, value: str | None) -> str | None:
+        return value if value is None else _check_name(find_scheme, value)
+
+    @field_validator("init")
+    @classmethod
+    def _known_rule(cls, value: str | None) -> str | None:
+        return value if value in (None, AUTO) else _check_name(RULES.get, value)
 
 
 class DataTable(Table):

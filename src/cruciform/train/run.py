@@ -53,10 +53,8 @@ class Run:
     @property
     def has_begun(self) -> bool:
         """Whether it came as far as its first step. One that failed before, for want of its data, holds nothing."""
-        folder = self.directory / "checkpoints"
-        return (folder.is_dir() and any(folder.iterdir())) or any(
-            line.get("event") == "start" for line in read_journal(self.log)
-        )
+        started = any(line.get("event") == "start" for line in read_journal(self.log))
+        return started or any(self.checkpoints().folder.glob("*"))
 
     def checkpoints(self, keep: int = 2) -> Checkpoints:
         """Its checkpoints."""

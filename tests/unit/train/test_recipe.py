@@ -66,8 +66,10 @@ def test_changes_are_typed_as_toml_is() -> None:
             "data.whiten=none",
             'model.name="timm:resnet18"',
             "augment=[]",
+            "model.init=auto",
         ],
     )
+    assert recipe.model.init == "auto"
     assert (recipe.epochs, recipe.precision, recipe.optimiser.rate) == (2, "bf16", 5e-3)
     assert recipe.data.whiten is None
     assert recipe.model.name == "timm:resnet18"
@@ -87,6 +89,8 @@ def test_changes_are_typed_as_toml_is() -> None:
         ("precision=fp8", "precision should be 'fp32', 'bf16' or 'fp16', not 'fp8'"),
         ("epochs=0", "epochs should be greater than or equal to 1, not 0"),
         ("model.scheme=lrr", "model.scheme: unknown scheme 'lrr'. Did you mean 'lr'?"),
+        ("model.scheme=auto", "model.scheme: unknown scheme 'auto'"),  # only init has an "auto"
+        ("model.init=paper", "model.init: unknown initialisation 'paper'"),
         ("data.kind=cifar", "data.kind: unknown kind of data set 'cifar'. Did you mean 'cifar10'?"),
         ("clip=nan", "clip should be a finite number"),
         ("epochs", "--set epochs: write key=value"),
