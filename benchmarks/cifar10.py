@@ -7,7 +7,7 @@ epochs × images ÷ the speed of a quiet machine (``training_speed.py``, all net
 
     python benchmarks/cifar10.py nin --seeds 2                    the paper's question; writes results/cifar10.json
     python benchmarks/cifar10.py fast --seeds 5                   the race, into the same file
-    python benchmarks/cifar10.py fast --seeds 5 --only cifar_fast
+    python benchmarks/cifar10.py fast --seeds 5 --only cifar_fast --precision fp32   where bfloat16 is only emulated
 """
 
 import argparse
@@ -35,7 +35,7 @@ NIN = [
 ]
 SUITES: dict[str, dict[str, tuple[str, list[str]]]] = {
     "nin": {name: (f"{name}_cifar10", NIN) for name in ("nin", "nin_c3", "nin_c3_lr")},
-    "fast": {DENSE: (f"{DENSE}_cifar10", ["epochs=16"]), LOW_RANK: (f"{LOW_RANK}_cifar10", ["epochs=20"])},
+    "fast": {DENSE: (f"{DENSE}_cifar10", ["epochs=10"]), LOW_RANK: (f"{LOW_RANK}_cifar10", ["epochs=13"])},
 }
 
 
@@ -65,10 +65,11 @@ def main() -> None:
     parser.add_argument("suite", choices=SUITES)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--only", action="append", help="a network; may be repeated")
+    parser.add_argument("--precision", choices=("bf16", "fp32"), default="bf16")
     parser.add_argument("--runs", type=Path, default=Path("runs/cifar10"))
     given = parser.parse_args()
     contestants = [
-        Contestant(name, load_recipe(recipe, changes))
+        Contestant(name, load_recipe(recipe, [*changes, f"precision={given.precision}"]))
         for name, (recipe, changes) in SUITES[given.suite].items()
         if not given.only or name in given.only
     ]

@@ -83,8 +83,9 @@ def test_a_network_of_152_layers_takes_seconds() -> None:
             for number in range(12)))
         for index in range(152)
     ]  # fmt: skip
-    start = time.monotonic()
+    solve(layers[:1], {"seconds": 1.0})  # imports SciPy
+    start = time.process_time()  # not the clock's: other tests run beside it
     budgets = {"seconds": 152 * 3e-5, "macs": 152 * 4e7}
     found = solve(layers, budgets)
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
     assert all(found.costs[name] <= limit for name, limit in budgets.items())
