@@ -12,10 +12,15 @@ from cruciform.train.race import Finish
 SPEEDS = Path(__file__).parents[1] / "results" / "training-speed.json"
 
 
+def speed_name(network: str, precision: str) -> str:
+    """Returns how the speed of a network is recorded: bfloat16, what the recipes ask for, goes without saying."""
+    return network if precision == "bf16" else f"{network}_{precision}"
+
+
 def at_quiet_speed(finish: Finish) -> Finish:
     """Returns a run with the times of a quiet machine, without those of evaluations, where its speed is known."""
     speeds = json.loads(SPEEDS.read_text("utf-8"))["summary"] if SPEEDS.is_file() else {}
-    speed = speeds.get(f"{finish.name}_images_per_second")
+    speed = speeds.get(f"{speed_name(finish.name, finish.recipe['precision'])}_images_per_second")
     if speed is None:
         return finish
     curve = [{**point, "seconds": round(point["epoch"] * finish.samples / speed, 1)} for point in finish.curve]

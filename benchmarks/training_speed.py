@@ -3,9 +3,9 @@
     python benchmarks/training_speed.py                 writes results/training-speed.json
     python benchmarks/training_speed.py nin             one suite only, into the same file
 
-A step is the recipe's own (bfloat16, its batch, backward pass, optimiser, slow weights), all threads, wall time, on one
-batch of noise that lies in memory. The shortest of some rounds counts; the first network of a suite is what the others
-are compared with. Where the time goes is shown beside.
+A step is the recipe's own (bfloat16 but for ``fast-fp32``, its batch, backward pass, optimiser, slow weights), all
+threads, wall time, on one batch of noise that lies in memory. The shortest of some rounds counts; the first network of
+a suite is what the others are compared with. Where the time goes is shown beside.
 """
 
 import argparse
@@ -17,11 +17,12 @@ from typing import Any
 import cifar10
 import imagenette
 import torch
+from quiet_speeds import speed_name
 from torch.profiler import ProfilerActivity, profile
 
 from cruciform.data.loader import Batch
 from cruciform.measure import macs
-from cruciform.measure.record import record_result
+from cruciform.measure.record import hardware, record_result, today
 from cruciform.train.cookbook import load_recipe
 from cruciform.train.learner import Learner
 from cruciform.train.memory import keep_freed_memory
@@ -33,10 +34,14 @@ RESULT = Path(__file__).parents[1] / "results" / "training-speed.json"
 FAST = ("cifar_fast", "cifar_fast_lr", "cifar_fast_cross", "cifar_fast_lr3", "cifar_fast_lr3_wide")
 SUITES: dict[str, dict[str, Recipe]] = {
     "fast": {name: load_recipe(f"{name}_cifar10") for name in FAST},
+    "fast-fp32": {  # for processors that only emulate bfloat16
+        speed_name(name, "fp32"): load_recipe(f"{name}_cifar10", ["precision=fp32"])
+        for name in (cifar10.DENSE, cifar10.LOW_RANK)
+    },
     "nin": {name: load_recipe(recipe, changes) for name, (recipe, changes) in cifar10.SUITES["nin"].items()},
     "imagenette": {name: load_recipe(f"{name}_ilsvrc", imagenette.CHANGES) for name in ("vgg11_gmp", "vgg11_gmp_lr")},
 }
-SIDES = {"fast": 32, "nin": 32, "imagenette": imagenette.SIDE}
+SIDES = {"fast": 32, "fast-fp32": 32, "nin": 32, "imagenette": imagenette.SIDE}
 STEPS = 500  # of a whole training: the first layer's biases have stopped learning by step 200
 KINDS = {
     "convolution_backward": "convolutions, backward",
@@ -101,7 +106,13 @@ def measure(suite: str, rounds: int) -> tuple[dict[str, float], dict[str, Any]]:
             f"{name}_realised": round(mac_ratio / time_ratio, 3),
         }
         profiled = where_time_goes(lambda learner=learner: learner.step(batch, 200, 1.0, steps=STEPS))
-        details[name] = {"macs": counted, "seconds": times[name], "shares": profiled}
+        details[name] = {
+            "macs": counted,
+            "seconds": times[name],
+            "shares": profiled,
+            "date": today(),
+            "hardware": hardware(),
+        }
         print(f"{name}: {size / best[name]:.0f} images/s, {mac_ratio:.3f} of the MACs, {time_ratio:.3f} of the time, "
               f"realised {mac_ratio / time_ratio:.2f}; {profiled}", flush=True)  # fmt: skip
     return summary, details

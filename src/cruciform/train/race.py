@@ -6,12 +6,13 @@ all that a table, a picture or a file of results needs.
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from cruciform.errors import RunError
 from cruciform.measure.macs import profile
+from cruciform.measure.record import hardware
 from cruciform.train.journal import read_journal
 from cruciform.train.judge import trained_network
 from cruciform.train.loop import train
@@ -51,6 +52,7 @@ class Finish:
         recipe: Of the run.
         curve: For every epoch its number, the seconds of training until its end, and how the network was judged.
         versions: Of this library and what it stands on.
+        hardware: The machine on which it ended; nothing where nobody recorded it.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Finish:
     recipe: Mapping[str, Any]
     curve: Sequence[Mapping[str, Any]]
     versions: Mapping[str, str]
+    hardware: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -124,7 +127,7 @@ def run_race(
                 continue
             run = Run(folder / f"{contestant.name}-{seed}")
             train(recipe, run, Alone(pick_device(device)), resume=True, observers=[observe()])
-            yield read_finish(run, contestant.name)
+            yield replace(read_finish(run, contestant.name), hardware=hardware())
 
 
 def read_finish(run: Run, name: str) -> Finish:
