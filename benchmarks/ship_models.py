@@ -33,13 +33,14 @@ def card(finish: Finish, preparation: Mapping[str, Any]) -> str:
     before = f"(pixel − {data['mean']}) / {data['deviation']} for each colour, pixels from 0 to 255"
     if data.get("whiten"):
         before = "contrasts normalised, then whitened by what was fitted to the training images"
+    precision = finish.recipe["precision"]
     return f"""# {finish.name}, trained on CIFAR-10
 | | |
 |---|---|
 | test accuracy of this run (seed {finish.seed}) | {accuracy} |
 | multiply-accumulates of an image | {finish.macs:,} |
 | parameters | {finish.params:,} |
-| epochs | {finish.curve[-1]["epoch"]}, of {finish.samples:,} images |
+| epochs | {finish.curve[-1]["epoch"]}, of {finish.samples:,} images, in {precision} |
 | input | 3 × 32 × 32, {before} |
 | classes | airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck |
 | made by | `python benchmarks/cifar10.py`, then `python benchmarks/ship_models.py` |
@@ -52,8 +53,8 @@ from cruciform import load
 
 model = load("models/{finish.name}").eval()
 ```
-`cruciform evaluate models/{finish.name} --recipe {finish.name}_cifar10` repeats the accuracy.
-`cruciform filters models/{finish.name} -o filters.png` shows what it has learnt, and
+`cruciform evaluate models/{finish.name} --recipe {finish.name}_cifar10 --set precision={precision}` repeats the
+accuracy. `cruciform filters models/{finish.name} -o filters.png` shows what it has learnt, and
 `cruciform deploy models/{finish.name} --target onnxruntime -o onnx` ships it.
 """
 

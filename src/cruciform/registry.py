@@ -37,13 +37,19 @@ class Registry(Generic[T]):
         """Registers the decorated item under ``name``."""
         return lambda item: self.add(name, item)
 
-    def get(self, name: str) -> T:
-        """Returns the item, or raises with the closest names."""
+    def get(self, name: str, *, besides: Iterable[str] = ()) -> T:
+        """Returns the item, or raises with the closest names.
+
+        Args:
+            name: What it is registered as.
+            besides: Words which the caller takes in the place of a name, for the message.
+        """
         try:
             return self._items[name]
         except KeyError:
+            known = [*self._items, *besides]
             raise UnknownNameError(
-                f"unknown {self._kind} {name!r}.{did_you_mean(name, self._items)} Known: {', '.join(self._items)}."
+                f"unknown {self._kind} {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}."
             ) from None
 
     def names(self) -> list[str]:

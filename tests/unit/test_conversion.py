@@ -168,7 +168,7 @@ def test_constraint_accepted_and_ignored() -> None:
         plan_conversion(Small(), "lr", where=where.share(0.1))
     with pytest.raises(UnknownNameError, match="unknown scheme 'lr-jion'"):
         plan_conversion(Small(), "lr-jion")
-    with pytest.raises(UnknownNameError, match="unknown initialisation 'fti'"):
+    with pytest.raises(UnknownNameError, match=r"unknown initialisation 'fti'. Did you mean 'fit'.* auto, fit\."):
         convert(Small(), "lr", init="fti")
 
 

@@ -68,8 +68,9 @@ def evaluate(
             ],
         )
     after = f" after step {judgement.step:,}" if judgement.step is not None else ""
+    mirrored = f" ({found.top1_mirrored:.2%} with mirror images)" if found.top1_mirrored is not None else ""
     console().print(
-        f"top 1 {found.top1:.2%}, top 5 {found.top5:.2%}, loss {found.loss:.4f} on "
+        f"top 1 {found.top1:.2%}{mirrored}, top 5 {found.top5:.2%}, loss {found.loss:.4f} on "
         f"{plural(found.samples, 'sample')}{after}"
     )
 

@@ -125,7 +125,7 @@ def apply_conversion_(
     generator: torch.Generator | None = None,
 ) -> Conversion:
     """Plans a conversion and carries it out, in place."""
-    init = FIT if init == FIT else rule_for(model, init)
+    init = FIT if init == FIT else rule_for(model, init, besides=[FIT])
     gain_squared(activation)  # an unknown one is refused also where nothing asks for it
     report = _plan(model, rules)
     found = {item.name: item for item in find_modules(model).values()}

@@ -35,10 +35,16 @@ def suited_rule(model: nn.Module) -> str:
     return NORMED_RULE if any(isinstance(module, NORMS) for module in model.modules()) else DEFAULT_RULE
 
 
-def rule_for(model: nn.Module, rule: str) -> str:
-    """Returns a rule that was asked for, in place of ``auto`` the one that suits; an unknown one is refused."""
+def rule_for(model: nn.Module, rule: str, *, besides: Sequence[str] = ()) -> str:
+    """Returns a rule that was asked for, in place of ``auto`` the one that suits; an unknown one is refused.
+
+    Args:
+        model: The network.
+        rule: What was asked for.
+        besides: Words which the caller takes in the place of a rule, for the message.
+    """
     chosen = suited_rule(model) if rule == AUTO else rule
-    RULES.get(chosen)
+    RULES.get(chosen, besides=(AUTO, *besides))
     return chosen
 
 

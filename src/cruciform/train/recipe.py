@@ -1,6 +1,7 @@
 """A recipe: all that decides what a training run computes, as data. The same recipe gives the same weights."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
@@ -45,7 +46,7 @@ class ModelTable(Table):
     @field_validator("init")
     @classmethod
     def _known_rule(cls, value: str | None) -> str | None:
-        return value if value in (None, AUTO) else _check_name(RULES.get, value)
+        return value if value in (None, AUTO) else _check_name(partial(RULES.get, besides=[AUTO]), value)
 
 
 class DataTable(Table):
