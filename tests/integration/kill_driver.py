@@ -81,6 +81,18 @@ def start(recipe: Recipe, run: Run) -> int:
     os._exit(0)
 
 
+def kill_after(seconds: float, child: int) -> int:
+    """Kills a child after some time, unless it has ended by then; returns its status."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
+    return os.waitpid(child, 0)[1]
+
+
 def weights(run: Run) -> str:
     checkpoint, problems = Checkpoints(run.directory / "checkpoints").load_newest()
     if checkpoint is None or problems:
@@ -124,12 +136,12 @@ def main() -> None:
     chance = random.Random(given.seed)
     hits = runs = 0
     while hits < given.kills:
-        child = start(recipe, broken)
-        time.sleep(chance.uniform(0.02, usual))
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
+        fresh, began = not broken.exists, time.monotonic()
+        status = kill_after(chance.uniform(0.02, usual), start(recipe, broken))
         runs += 1
         hits += os.WIFSIGNALED(status)
+        if fresh and not os.WIFSIGNALED(status):
+            usual = min(usual, time.monotonic() - began)  # the disk may have been busy when it was measured first
         if not os.WIFSIGNALED(status):  # it ended before it was killed: another begins
             if os.waitstatus_to_exitcode(status):
                 sys.exit("a disturbed run failed")
