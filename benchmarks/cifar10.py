@@ -39,8 +39,8 @@ SUITES: dict[str, dict[str, tuple[str, list[str]]]] = {
 }
 
 
-def record(finishes: Sequence[Finish]) -> None:
-    """Writes all runs as they were, and what the texts quote."""
+def record(finishes: Sequence[Finish], command: str) -> None:
+    """Writes all runs as they were, what the texts quote, and the command that added the last of them."""
     groups = by_contestant([at_quiet_speed(finish) for finish in finishes])
     found = {name: summarise(group) for name, group in groups.items()}
     summary: dict[str, float] = {}
@@ -55,7 +55,7 @@ def record(finishes: Sequence[Finish]) -> None:
         RESULT,
         summary=summary,
         details=[finish.to_dict() for finish in finishes],
-        command="python benchmarks/cifar10.py nin --seeds 2; python benchmarks/cifar10.py fast --seeds 5",
+        command=command,
         n=min(len(group) for group in groups.values()),
     )
 
@@ -73,9 +73,10 @@ def main() -> None:
         for name, (recipe, changes) in SUITES[given.suite].items()
         if not given.only or name in given.only
     ]
+    command = f"python benchmarks/cifar10.py {given.suite} --seeds {given.seeds} --precision {given.precision}"
     known = read_finishes(RESULT)
     for finish in run_race(contestants, range(given.seeds), given.runs, finished=known, observe=make_observer):
-        record([*read_finishes(RESULT), finish])
+        record([*read_finishes(RESULT), finish], command)
         print(f"{finish.name} seed {finish.seed}: {finish.top1:.2%}, {finish.seconds:.0f} s", flush=True)
 
 

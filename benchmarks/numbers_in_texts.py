@@ -23,7 +23,7 @@ from typing import Any
 from counted import COUNTED, Result, read_file
 
 ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r"(<!-- numbers\n(.*?)\n-->\n).*?\n(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- numbers\n(.*?)\n-->\n)(?:.*?\n)??(<!-- end -->)", re.DOTALL)
 REFERENCE = re.compile(r"\{([\w-]+)(?:\[([^\]]+)\])?\.([\w.-]+?)(?::([^}]+))?\}")
 
 

@@ -65,6 +65,9 @@ def main() -> None:
     given = parser.parse_args()
     finishes = {(finish.name, finish.seed): finish for finish in read_finishes(cifar10.RESULT)}
     for name in NETWORKS:
+        if (name, SEED) not in finishes:
+            print(f"{name}: left out, {cifar10.RESULT.name} has no run of it with seed {SEED}")
+            continue
         trained = trained_network(given.runs / f"{name}-{SEED}")
         counted = profile(trained.model, trained.input_size)
         report = ConversionReport((), counted.params, counted)

@@ -72,6 +72,15 @@ def test_measured_numbers_are_those_recorded(path: Path) -> None:
     assert render(text) == text, "make numbers writes them anew"
 
 
+def test_a_block_that_is_still_empty_leaves_what_follows_alone() -> None:
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    from numbers_in_texts import render
+
+    block = "<!-- numbers\nnothing\n-->\n{}<!-- end -->\n"
+    text = f"{block}\nbetween\n{block}"
+    assert render(text.replace("{}", "")) == text.replace("{}", "nothing\n")
+
+
 @pytest.mark.parametrize("path", FIGURES_IN, ids=lambda path: path.name)
 def test_no_figure_is_typed(path: Path) -> None:
     sys.path.insert(0, str(ROOT / "benchmarks"))

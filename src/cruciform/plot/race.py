@@ -25,7 +25,8 @@ def draw_race(runs: Mapping[str, Sequence[Curve]], path: Path) -> None:
     axes.grid(axis="y", linewidth=0.4)
     axes.set_xlabel("minutes of training")
     axes.set_ylabel("right, %")
-    axes.set_title("Mean over seeds, and from the worst to the best of them")
+    several = any(len(curves) > 1 for curves in runs.values())
+    axes.set_title("Mean over seeds, and from the worst to the best of them" if several else "One seed each")
     axes.legend(loc="lower right", fontsize="small", framealpha=0.85, edgecolor="none")
     save(figure, path)
 
