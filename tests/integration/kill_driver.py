@@ -140,9 +140,9 @@ def main() -> None:
         status = kill_after(chance.uniform(0.02, usual), start(recipe, broken))
         runs += 1
         hits += os.WIFSIGNALED(status)
-        if fresh and not os.WIFSIGNALED(status):
-            usual = min(usual, time.monotonic() - began)  # the disk may have been busy when it was measured first
         if not os.WIFSIGNALED(status):  # it ended before it was killed: another begins
+            if fresh:
+                usual = min(usual, time.monotonic() - began)  # the disk may have been busy when it was measured first
             if os.waitstatus_to_exitcode(status):
                 sys.exit("a disturbed run failed")
             ended.add(weights(broken))
