@@ -9,8 +9,8 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,18 +78,21 @@ def new_directory(directory: Path, *, manifest: Mapping[str, Any] | None = None)
         manifest: Where given, a manifest is written last: the checksums of all files, and this beside them.
     """
     directory.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f"{_PART}{directory.name}-", dir=directory.parent))
+    part = _hidden(directory)
+    part.mkdir()
+    usual = part.stat().st_mode & 0o666  # what the user's umask lets others do
     try:
         yield part
         files = sorted(path for path in part.rglob("*") if path.is_file())
         for path in files:
+            if path.stat().st_mode & 0o777 != usual:  # safetensors writes for the owner alone
+                path.chmod(usual)
             sync(path)
         if manifest is not None:
             sums = {path.relative_to(part).as_posix(): sha256(path) for path in files}
             whole = {**manifest, "files": sums}
             write_json(part / MANIFEST, {**whole, "checksum": _checksum(whole)})
             sync(part / MANIFEST)
-        part.chmod(0o755)
         sync(part)
         _rename(part, directory)
         sync(directory.parent)
@@ -98,13 +101,17 @@ def new_directory(directory: Path, *, manifest: Mapping[str, Any] | None = None)
         raise
 
 
+def _hidden(directory: Path) -> Path:
+    return directory.with_name(f"{_PART}{directory.name}-{secrets.token_hex(4)}")
+
+
 def _rename(part: Path, directory: Path) -> None:
     if not directory.exists():
         part.replace(directory)
         return
     # A full directory can't be replaced in one step. The old one steps aside first, and is swept up by the next start
     # should we be killed here.
-    aside = Path(tempfile.mkdtemp(prefix=f"{_PART}{directory.name}-", dir=directory.parent))
+    aside = _hidden(directory)
     directory.replace(aside)
     try:
         part.replace(directory)

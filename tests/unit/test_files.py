@@ -22,6 +22,21 @@ def test_a_directory_appears_whole_with_its_manifest_last(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
+@pytest.mark.parametrize(("umask", "directory_mode", "file_mode"), [(0o022, 0o755, 0o644), (0o077, 0o700, 0o600)])
+def test_others_may_read_what_the_umask_lets_them(
+    tmp_path: Path, umask: int, directory_mode: int, file_mode: int
+) -> None:
+    before = os.umask(umask)
+    try:
+        with new_directory(tmp_path / "x", manifest={}) as part:
+            (part / "a.txt").write_text("written as usual")
+            (part / "b.txt").touch(0o600)  # as safetensors does
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == directory_mode
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "x").iterdir()} == {file_mode}
+
+
 def test_a_block_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), new_directory(tmp_path / "x") as part:
         (part / "a.txt").write_text(f"half, {1 / 0}")
