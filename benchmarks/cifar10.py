@@ -73,9 +73,16 @@ def main() -> None:
         for name, (recipe, changes) in SUITES[given.suite].items()
         if not given.only or name in given.only
     ]
-    command = f"python benchmarks/cifar10.py {given.suite} --seeds {given.seeds} --precision {given.precision}"
+    options = [
+        f"--seeds {given.seeds}",
+        f"--precision {given.precision}",
+        *(f"--only {name}" for name in given.only or ()),
+    ]
+    command = " ".join(["python benchmarks/cifar10.py", given.suite, *options])
     known = read_finishes(RESULT)
-    for finish in run_race(contestants, range(given.seeds), given.runs, finished=known, observe=make_observer):
+    for finish in run_race(
+        contestants, range(given.seeds), given.runs, finished=known, observe=make_observer, command=command
+    ):
         record([*read_finishes(RESULT), finish], command)
         print(f"{finish.name} seed {finish.seed}: {finish.top1:.2%}, {finish.seconds:.0f} s", flush=True)
 

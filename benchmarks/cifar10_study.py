@@ -9,6 +9,7 @@ is in it is not run again. Only accuracies are compared: other work may go on be
 """
 
 import argparse
+import shlex
 import tempfile
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -109,9 +110,13 @@ def main() -> None:
         recipe, changes = TRIALS[name]
         made = load_recipe(recipe, [*changes, HELD_OUT, f"epochs={given.epochs}", f"precision={given.precision}"])
         contestants.append(Contestant(f"{name}-{given.epochs}{kept}", made))
+    options = [f"--seeds {given.seeds}", f"--epochs {given.epochs}", f"--precision {given.precision}"]
+    command = " ".join(["python benchmarks/cifar10_study.py", *map(shlex.quote, given.trials), *options])
     known = read_finishes(RESULT)
     with tempfile.TemporaryDirectory() as folder:
-        for finish in run_race(contestants, range(given.seeds), Path(folder), finished=known, observe=make_observer):
+        for finish in run_race(
+            contestants, range(given.seeds), Path(folder), finished=known, observe=make_observer, command=command
+        ):
             # Read again: another process may have recorded trials of its own meanwhile.
             record_race([*read_finishes(RESULT), finish], RESULT, command="python benchmarks/cifar10_study.py")
             print(

@@ -52,7 +52,13 @@ def race(
     command = " ".join(["cruciform race", *recipes, f"--seeds {seeds}", *settings])
     with interruptible("Go on with the same command"):
         for finish in run_race(
-            contestants, range(seeds), folder, finished=finishes, observe=make_observer, device=device
+            contestants,
+            range(seeds),
+            folder,
+            finished=finishes,
+            observe=make_observer,
+            device=device,
+            command=command,
         ):
             finishes.append(finish)
             if result:

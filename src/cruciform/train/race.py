@@ -53,6 +53,7 @@ class Finish:
         curve: For every epoch its number, the seconds of training until its end, and how the network was judged.
         versions: Of this library and what it stands on.
         hardware: The machine on which it ended; nothing where nobody recorded it.
+        command: What was typed; nothing where nobody recorded it.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Finish:
     curve: Sequence[Mapping[str, Any]]
     versions: Mapping[str, str]
     hardware: Mapping[str, Any] = field(default_factory=dict)
+    command: str = ""
 
     @property
     def seconds(self) -> float:
@@ -105,6 +107,7 @@ def run_race(
     finished: Sequence[Finish] = (),
     observe: Callable[[], Observer] = Observer,
     device: str = "auto",
+    command: str = "",
 ) -> Iterator[Finish]:
     """Yields each run's finish when it is there: all contestants with the first seed, then with the next.
 
@@ -115,6 +118,7 @@ def run_race(
         finished: What is known already and is not run again.
         observe: Makes those who watch a run.
         device: What to compute on.
+        command: What was typed, for the record.
     """
     known = {(finish.name, finish.seed): finish for finish in finished}
     for turn, seed in enumerate(seeds):
@@ -127,7 +131,7 @@ def run_race(
                 continue
             run = Run(folder / f"{contestant.name}-{seed}")
             train(recipe, run, Alone(pick_device(device)), resume=True, observers=[observe()])
-            yield replace(read_finish(run, contestant.name), hardware=hardware())
+            yield replace(read_finish(run, contestant.name), hardware=hardware(), command=command)
 
 
 def read_finish(run: Run, name: str) -> Finish:

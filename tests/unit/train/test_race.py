@@ -24,7 +24,7 @@ def recipe(name: str, data: Path) -> Recipe:
 
 def test_contestants_run_in_turns_and_a_finished_one_is_not_run_again(data: Path, tmp_path: Path) -> None:
     both = [Contestant(name, recipe(f"{name}_cifar10", data)) for name in ("cifar_fast", "cifar_fast_lr3")]
-    finishes = list(run_race(both, range(2), tmp_path / "runs"))
+    finishes = list(run_race(both, range(2), tmp_path / "runs", command="what was typed"))
     order = [(finish.name, finish.seed) for finish in finishes]
     assert order == [("cifar_fast", 0), ("cifar_fast_lr3", 0), ("cifar_fast_lr3", 1), ("cifar_fast", 1)]
     assert [point["epoch"] for point in finishes[0].curve] == [1, 2]
@@ -32,6 +32,7 @@ def test_contestants_run_in_turns_and_a_finished_one_is_not_run_again(data: Path
     assert finishes[0].samples == 40
     assert finishes[1].macs < finishes[0].macs
     assert all(finish.hardware["cores"] for finish in finishes)  # a file may hold runs of several machines
+    assert {finish.command for finish in finishes} == {"what was typed"}  # nor need one command have run them all
     judged = judge(tmp_path / "runs" / "cifar_fast-0").evaluation
     assert (judged.top1, judged.top1_mirrored) == (finishes[0].top1, finishes[0].top1_mirrored)
 
