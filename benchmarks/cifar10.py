@@ -21,7 +21,7 @@ from cruciform.measure.record import record_result
 from cruciform.plot.race import draw_race
 from cruciform.train.cookbook import load_recipe
 from cruciform.train.race import Contestant, Finish, by_contestant, curves, run_race, summarise
-from cruciform.train.race_result import read_finishes
+from cruciform.train.race_result import add_finish, read_finishes
 
 ROOT = Path(__file__).parents[1]
 RESULT, PICTURE = ROOT / "results" / "cifar10.json", ROOT / "docs" / "cifar10.png"
@@ -83,7 +83,7 @@ def main() -> None:
     for finish in run_race(
         contestants, range(given.seeds), given.runs, finished=known, observe=make_observer, command=command
     ):
-        record([*read_finishes(RESULT), finish], command)
+        add_finish(finish, RESULT, lambda runs: record(runs, command))
         print(f"{finish.name} seed {finish.seed}: {finish.top1:.2%}, {finish.seconds:.0f} s", flush=True)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from cruciform.cli.progress import make_observer
 from cruciform.train.cookbook import load_recipe
 from cruciform.train.race import Contestant, run_race
-from cruciform.train.race_result import read_finishes, record_race
+from cruciform.train.race_result import add_finish, read_finishes, record_race
 
 RESULT = Path(__file__).parents[1] / "results" / "cifar10-study.json"
 HELD_OUT = "data.holdout=5000"
@@ -117,8 +117,9 @@ def main() -> None:
         for finish in run_race(
             contestants, range(given.seeds), Path(folder), finished=known, observe=make_observer, command=command
         ):
-            # Read again: another process may have recorded trials of its own meanwhile.
-            record_race([*read_finishes(RESULT), finish], RESULT, command="python benchmarks/cifar10_study.py")
+            add_finish(
+                finish, RESULT, lambda runs: record_race(runs, RESULT, command="python benchmarks/cifar10_study.py")
+            )
             print(
                 f"{finish.name} seed {finish.seed}: {finish.macs / 1e6:.1f} MMAC, {finish.top1:.2%} plain, "
                 f"{finish.top1_mirrored or 0:.2%} with mirror images, {finish.images_per_second:.0f} images/s",

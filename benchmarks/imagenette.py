@@ -20,7 +20,7 @@ from cruciform.data.shard_index import MANIFEST
 from cruciform.data.shard_write import Writing, list_items, write_shards
 from cruciform.train.cookbook import load_recipe
 from cruciform.train.race import Contestant, Finish, run_race
-from cruciform.train.race_result import read_finishes, record_race
+from cruciform.train.race_result import add_finish, read_finishes, record_race
 
 RESULT = Path(__file__).parents[1] / "results" / "imagenette.json"
 DATA = Path(os.environ.get("CRUCIFORM_DATA", "."))
@@ -62,7 +62,7 @@ def main() -> None:
     known = read_finishes(RESULT)
     record(known)  # the speed may have been found since
     for finish in run_race(contestants, range(1), given.runs, finished=known, observe=make_observer):
-        record([*read_finishes(RESULT), finish])
+        add_finish(finish, RESULT, record)
         print(
             f"{finish.name}: {finish.top1:.2%} right, {finish.seconds:.0f} s, {finish.macs / 1e6:.0f} MMAC", flush=True
         )

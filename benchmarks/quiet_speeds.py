@@ -18,10 +18,15 @@ def speed_name(network: str, precision: str) -> str:
 
 
 def at_quiet_speed(finish: Finish) -> Finish:
-    """Returns a run with the times of a quiet machine, without those of evaluations, where its speed is known."""
+    """Returns a run with the times of a quiet machine, without those of evaluations.
+
+    Where its speed is not known yet, with those that passed, and says so.
+    """
     speeds = json.loads(SPEEDS.read_text("utf-8"))["summary"] if SPEEDS.is_file() else {}
-    speed = speeds.get(f"{speed_name(finish.name, finish.recipe['precision'])}_images_per_second")
+    name = speed_name(finish.name, finish.recipe["precision"])
+    speed = speeds.get(f"{name}_images_per_second")
     if speed is None:
+        print(f"{name}: {SPEEDS.name} has no speed of it; its times are those that passed, beside whatever else ran")
         return finish
     curve = [{**point, "seconds": round(point["epoch"] * finish.samples / speed, 1)} for point in finish.curve]
     return replace(finish, curve=curve)

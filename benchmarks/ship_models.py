@@ -16,8 +16,9 @@ from cruciform.conversion.report import ConversionReport
 from cruciform.measure.macs import profile
 from cruciform.store.directory import Base, save
 from cruciform.train.judge import trained_network
-from cruciform.train.race import Finish
+from cruciform.train.race import Finish, read_finish
 from cruciform.train.race_result import read_finishes
+from cruciform.train.run import Run
 
 MODELS = Path(__file__).parents[1] / "models"
 NETWORKS = (cifar10.LOW_RANK, "nin_c3_lr")
@@ -43,7 +44,7 @@ def card(finish: Finish, preparation: Mapping[str, Any]) -> str:
 | epochs | {finish.curve[-1]["epoch"]}, of {finish.samples:,} images, in {precision} |
 | input | 3 × 32 × 32, {before} |
 | classes | airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck |
-| made by | `python benchmarks/cifar10.py`, then `python benchmarks/ship_models.py` |
+| made by | `{finish.command}`, then `python benchmarks/ship_models.py` |
 
 It was trained on 32×32 photographs of ten kinds of things, to show what basis filters cost and are worth; it knows
 nothing else. All seeds, their spread and the dense network beside it: `results/cifar10.json`.
@@ -68,11 +69,14 @@ def main() -> None:
         if (name, SEED) not in finishes:
             print(f"{name}: left out, {cifar10.RESULT.name} has no run of it with seed {SEED}")
             continue
-        trained = trained_network(given.runs / f"{name}-{SEED}")
+        finish, run = finishes[name, SEED], Run(given.runs / f"{name}-{SEED}")
+        if read_finish(run, name).curve != finish.curve:
+            raise SystemExit(f"{run.directory} is another run than the one that {cifar10.RESULT.name} records")
+        trained = trained_network(run.directory)
         counted = profile(trained.model, trained.input_size)
         report = ConversionReport((), counted.params, counted)
         folder = save(trained.model, MODELS / name, report, base=Base(name, {"num_classes": 10}))
-        (folder / "README.md").write_text(card(finishes[name, SEED], trained.preparation), "utf-8")
+        (folder / "README.md").write_text(card(finish, trained.preparation), "utf-8")
         size = sum(file.stat().st_size for file in folder.iterdir()) / 1e6
         print(f"{folder.name}: {size:.1f} MB")
 

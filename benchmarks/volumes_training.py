@@ -32,7 +32,7 @@ from cruciform.files import write_text
 from cruciform.measure.record import peak_memory, record_result
 from cruciform.train.cookbook import load_recipe
 from cruciform.train.race import Contestant, run_race
-from cruciform.train.race_result import read_finishes, record_race
+from cruciform.train.race_result import add_finish, read_finishes, record_race
 from cruciform.train.recipe import Recipe
 from cruciform.train.run import Run
 
@@ -177,7 +177,7 @@ def study(runs: Path) -> None:
     contestants += [Contestant(f"cross3_{start}", make_recipe("cross3", 28, *changes, start=start)) for start in STARTS]
     known = read_finishes(STUDY)
     for finish in run_race(contestants, range(1), runs / "study", finished=known, observe=make_observer):
-        record_race([*read_finishes(STUDY), finish], STUDY, command=f"{COMMAND} --study")
+        add_finish(finish, STUDY, lambda runs: record_race(runs, STUDY, command=f"{COMMAND} --study"))
         print(f"{finish.name}: AUC {finish.curve[-1]['auc']:.3f}, {finish.top1:.1%}", flush=True)
 
 

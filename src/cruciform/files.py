@@ -6,6 +6,7 @@ final name finds everything; whoever finds a manifest can tell whether anything 
 """
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -36,6 +37,17 @@ def sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Waits until no other process is within such a block of this folder; the system lets go of it with the process."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
     finally:
         os.close(descriptor)
 

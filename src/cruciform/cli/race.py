@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cruciform.cli.common import DeviceOption, JsonOption, console, interruptible, print_json, print_table
+from cruciform.errors import OptionError
 
 if TYPE_CHECKING:
     from cruciform.train.race import Contestant, Finish
@@ -47,6 +48,8 @@ def race(
     from cruciform.train.race_result import read_finishes, record_race
 
     contestants = [_contestant(text, changes or []) for text in recipes]
+    if len({one.name for one in contestants}) < len(contestants):
+        raise OptionError(f"{' '.join(recipes)}: two of them would be called the same; give each changes of its own")
     finishes = read_finishes(result) if result else []
     settings = [f"--set {change}" for change in changes or ()]
     command = " ".join(["cruciform race", *recipes, f"--seeds {seeds}", *settings])
@@ -78,8 +81,11 @@ def _contestant(text: str, changes: list[str]) -> "Contestant":
     from cruciform.train.race import Contestant
 
     name, *own = text.split(",")
-    label = "-".join((Path(name).stem, *(change.rpartition(".")[2] for change in own)))
-    return Contestant(label, load_recipe(name, [*changes, *own]))
+    made = load_recipe(name, [*changes, *own])
+    # The name of a directory, too: the last part of each key, and its value without what paths are made of.
+    settings = [(key.rpartition(".")[2], value) for key, _, value in (change.partition("=") for change in own)]
+    label = "-".join((Path(name).stem, *(f"{key}={value.replace('/', '_')}" for key, value in settings)))
+    return Contestant(label, made)
 
 
 def _print(finishes: "list[Finish]") -> None:

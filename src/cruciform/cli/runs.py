@@ -1,24 +1,28 @@
 """``cruciform runs``: what became of all runs."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cruciform.cli.common import JsonOption, print_json, print_table
+from cruciform.errors import CruciformError
+
+if TYPE_CHECKING:
+    from cruciform.train.run import Run
 
 
 def runs(
     folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Look below this folder.")] = Path("runs"),
     as_json: JsonOption = False,
 ) -> None:
-    """List runs with their state: running, done, interrupted, failed, or stopped without a word.
+    """List runs with their state: running, done, interrupted, failed, stopped without a word, or unreadable.
 
     Example: cruciform runs
     """
     from cruciform.train.run import find_runs
 
-    found = [run.status() for run in find_runs(folder)]
+    found = [_status(run) for run in find_runs(folder)]
     if as_json:
         print_json(found)
         return
@@ -28,10 +32,10 @@ def runs(
         [
             (
                 row["run"],
-                row["model"],
+                row["model"] or "?",
                 row["state"],
                 row["reason"] or "",
-                f"{row['epochs']} of {row['of']}",
+                f"{row['epochs']} of {row['of'] or '?'}",
                 f"{row['step']:,}",
                 "" if row["top1"] is None else f"{row['top1']:.2%}",
                 str(row["starts"]),
@@ -40,3 +44,12 @@ def runs(
         ],
         left=4,
     )
+
+
+def _status(run: "Run") -> dict[str, Any]:
+    """Returns where a run stands; of one that can't be read, why: the others are listed all the same."""
+    try:
+        return run.status()
+    except CruciformError as error:
+        unknown = {"model": None, "epochs": 0, "of": None, "step": 0, "top1": None, "starts": 0}
+        return {"run": str(run.directory), "state": "unreadable", "reason": str(error), **unknown}

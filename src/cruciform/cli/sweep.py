@@ -1,12 +1,16 @@
 """``cruciform sweep``: which settings of a recipe are best."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cruciform.cli.common import DeviceOption, JsonOption, console, interruptible, print_json, print_table, progress_bar
+from cruciform.errors import RunError
 from cruciform.words import plural
+
+if TYPE_CHECKING:
+    from cruciform.train.sweep import Trial
 
 
 def sweep(
@@ -35,7 +39,7 @@ def sweep(
     Example: cruciform sweep modern_cifar10 --search optimiser.rate=0.01..0.5:log --set data.holdout=5000 --set epochs=2
     """
     from cruciform.train.cookbook import load_recipe
-    from cruciform.train.sweep import Search, Sweep, Trial, run_sweep
+    from cruciform.train.sweep import Search, Sweep, run_sweep
 
     made = Sweep(
         lambda more: load_recipe(recipe, [*(changes or ()), *more]),
@@ -52,7 +56,13 @@ def sweep(
     found.sort(key=lambda trial: -(trial.top1 or 0))
     if as_json:
         print_json([vars(trial) for trial in found])
-        return
+    else:
+        _print(recipe, found)
+    if found[0].top1 is None:
+        raise RunError("no trial came to its end; each says why")
+
+
+def _print(recipe: str, found: "list[Trial]") -> None:
     keys = list(found[0].settings)
     print_table(
         f"{recipe}, {plural(len(found), 'trial')}, the best first",
@@ -67,5 +77,6 @@ def sweep(
             for trial in found
         ],
     )  # fmt: skip
-    best = " ".join(f"--set {key}={value}" for key, value in found[0].settings.items())
-    console().print(f"the best: cruciform train {recipe} {best}")
+    if found[0].top1 is not None:
+        best = " ".join(f"--set {key}={value}" for key, value in found[0].settings.items())
+        console().print(f"the best: cruciform train {recipe} {best}")

@@ -65,7 +65,8 @@ def train(
     given = Run(Path(recipe))
     directory = run or (given.directory if given.exists else RUNS / Path(recipe).stem)
     job = Job(made, Run(directory), resume=resume, workers=workers, least=least, device=device, observe=make_observer)
-    with interruptible(f"Go on with: cruciform train {directory} --resume"):
+    among = "" if backend == "local" else f" --backend {backend} --workers {workers}"
+    with interruptible(f"Go on with: cruciform train {directory} --resume{among}"):
         speaks = start(job, backend)
     if not speaks:
         return

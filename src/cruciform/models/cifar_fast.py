@@ -104,6 +104,7 @@ class CifarFast(Network):
     """Whitened patches, blocks, a global maximum and a linear layer."""
 
     fitted_on = 5_000
+    fitted = ("whiten",)
     # With the paper's deviations a batch norm behind a pooling lets the gradient grow 100-fold, and learning is slower.
     rule = "identity"
 

@@ -23,6 +23,7 @@ class Network(nn.Module):
         siblings: Layers, by name, that read the same input and so share their fan-out, for initialisation.
         biases: Layers, by name, whose biases start at another value than the rule's.
         fitted_on: How many training images ``fit_`` asks for.
+        fitted: The layers that it sets, which a conversion for training leaves as they are.
         rule: The rule of initialisation that it trains best from.
     """
 
@@ -30,6 +31,7 @@ class Network(nn.Module):
     siblings: Sequence[Sequence[str]] = ()
     biases: Mapping[str, float] = {}
     fitted_on: int = 0
+    fitted: tuple[str, ...] = ()
     rule: str = DEFAULT_RULE
 
     def __init__(self, config: "NetworkConfig") -> None:

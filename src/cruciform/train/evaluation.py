@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cruciform.data.loader import Loader
-from cruciform.errors import DataError, ShapeError
+from cruciform.errors import DataError
 from cruciform.train.auc import area_under_curve
 from cruciform.train.learner import Learner
 
@@ -28,7 +28,7 @@ class Evaluation:
         top1_mirrored: Share whose class was the first guess of the mean over each image and its mirror image; None
             where the recipe does not ask for it.
         auc: The area under the ROC curve; None where the recipe does not ask for it, or a class has no sample.
-        bad: What is wrong with samples of this rank that can't be read and were not judged.
+        bad: What is wrong with samples that can't be read and were not judged.
         confusion: How often class i (row) was taken for class j (column).
     """
 
@@ -80,6 +80,8 @@ def evaluate(
     steps = loader.order.steps_per_epoch
     stopped = False
     bad: list[str] = []
+    # Every rank has seen other batches: the statistics that count, and are saved, are the leader's.
+    learner.runtime.share_(learner.evaluated().buffers())
     with loader.batches(range(steps)) as batches:
         for number, batch in enumerate(batches, start=1):
             logits = learner.logits(batch)[: batch.counted].cpu()
@@ -96,14 +98,15 @@ def evaluate(
             if stop():
                 stopped = True
                 break
+    runtime = learner.runtime
+    if any(runtime.most(int(stopped))):
+        raise EvaluationStopped
+    bad = runtime.gather(bad)
     allowed = learner.recipe.data.max_bad
     if len(bad) > allowed * len(loader.source):
         raise DataError(
             f"{len(bad):,} samples can't be read and not be judged; data.max_bad={allowed:g}; the last: {bad[-1]}"
         )
-    runtime = learner.runtime
-    if any(runtime.most(int(stopped))):
-        raise EvaluationStopped
     confusion = runtime.sum(confusion)
     loss, top5, mirrored = runtime.sum(sums).tolist()
     samples = int(confusion.sum())
@@ -126,11 +129,6 @@ def _auc(scores: Tensor) -> float | None:
 
 def _count_(confusion: Tensor, sums: Tensor, logits: Tensor, labels: Tensor) -> None:
     classes = len(confusion)
-    if logits.shape[1] != classes:
-        raise ShapeError(
-            f"the network tells {logits.shape[1]} classes apart, the data has {classes}; give it "
-            f"--set model.options.num_classes={classes}"
-        )
     if not len(labels):
         return
     pairs = labels * classes + logits.argmax(1)

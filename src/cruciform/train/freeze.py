@@ -1,12 +1,10 @@
 """Parameters that stop learning: some before training begins, some when a share of it has passed."""
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 
 from torch import nn
 
-from cruciform.errors import RecipeError
-from cruciform.registry import did_you_mean
+from cruciform.train.patterns import match
 
 
 class Freeze:
@@ -18,14 +16,10 @@ class Freeze:
     """
 
     def __init__(self, model: nn.Module, until: Mapping[str, float]) -> None:
-        names = dict(model.named_parameters())
+        named = dict(model.named_parameters())
         self._until: dict[nn.Parameter, float] = {}
         for pattern, share in until.items():
-            matching = [parameter for name, parameter in names.items() if fnmatchcase(name, pattern)]
-            if not matching:
-                hint = did_you_mean(pattern, names)
-                raise RecipeError(f"freeze: no parameter of the network is called {pattern!r}.{hint}")
-            self._until |= dict.fromkeys(matching, share)
+            self._until |= {named[name]: share for name in match(pattern, named, "freeze")}
         for parameter, share in self._until.items():
             if not share:
                 parameter.requires_grad_(False)

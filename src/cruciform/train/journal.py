@@ -53,7 +53,11 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
             reached = line.get("step", 0)
             lines = [old for old in lines if old.get("event") == "start" or old.get("step", 0) <= reached]
         lines.append(line)
-    return lines
+    # An epoch that was judged, but not saved as judged before a kill, is judged again.
+    judged = {line.get("step", 0): index for index, line in enumerate(lines) if line["event"] == "epoch"}
+    return [
+        line for index, line in enumerate(lines) if line["event"] != "epoch" or judged[line.get("step", 0)] == index
+    ]
 
 
 def parsed(text: bytes) -> dict[str, Any] | None:

@@ -58,12 +58,17 @@ def judge(
     """
     run = Run(directory)
     if run.exists:
+        if recipe is not None:
+            raise RunError(f"{directory} is a run, and is judged on the data of its own recipe; leave out --recipe")
         made = load_recipe(directory, changes)
     elif (directory / CARD).is_file():
         if recipe is None:
             raise RunError(f"{directory} is a model directory; say which data to judge it on with --recipe NAME")
         made = load_recipe(recipe, changes)
-        made = made.model_copy(update={"model": ModelTable(name=str(directory)), "average": None})
+        # What the recipe would do to the network that it trains has been done to this one, or never will be.
+        optimiser = made.optimiser.model_copy(update={"rates": {}})
+        untrained: dict[str, Any] = {"average": None, "lookahead": None, "freeze": {}, "optimiser": optimiser}
+        made = made.model_copy(update={"model": ModelTable(name=str(directory)), **untrained})
     else:
         raise RunError(f"{directory} is neither a run nor a model directory")
     return _judge(made, run if run.exists else None, device, advance)
@@ -125,7 +130,7 @@ def _newest(run: Run) -> Checkpoint:
 
 def _restore(recipe: Recipe, checkpoint: Checkpoint | None, runtime: Alone, *, classes: int) -> Learner:
     """Returns a learner as a checkpoint left it, or as it begins."""
-    learner = Learner(recipe, build_model(recipe.model, classes=classes, seed=recipe.seed), runtime)
+    learner = Learner(recipe, build_model(recipe.model, classes=classes, seed=recipe.seed), runtime, classes=classes)
     if checkpoint:
         learner.load_state_(checkpoint.tensors, checkpoint.part("learner"))
     return learner

@@ -44,10 +44,16 @@ class Learner:
         optimiser: What changes it.
         average: The moving average of its weights, where the recipe has one.
         lookahead: Its slow weights, where the recipe has them.
+
+    Args:
+        recipe: What to compute.
+        model: The network.
+        runtime: Where this process stands among others.
+        classes: Of the data: where given, a network that tells others apart is refused at its first batch.
     """
 
-    def __init__(self, recipe: Recipe, model: nn.Module, runtime: Runtime) -> None:
-        self.recipe, self.runtime = recipe, runtime
+    def __init__(self, recipe: Recipe, model: nn.Module, runtime: Runtime, *, classes: int | None = None) -> None:
+        self.recipe, self.runtime, self._classes = recipe, runtime, classes
         self.model = model.to(runtime.device)
         if recipe.channels_last:
             self.model = _channels_last(self.model)
@@ -58,6 +64,7 @@ class Learner:
         self._scaler = torch.amp.GradScaler(runtime.device.type, enabled=recipe.precision == "fp16")
         compiled: Any = torch.compile(self.model) if recipe.compile else self.model
         self._runner = runtime.wrap(compiled)
+        self._is_wrapped = self._runner is not compiled
         self._mean = _per_channel(recipe.data.mean, runtime.device)
         self._deviation = _per_channel(recipe.data.deviation, runtime.device)
         self._names = {id(parameter): name for name, parameter in self.model.named_parameters()}
@@ -79,7 +86,7 @@ class Learner:
             group["lr"] = self.recipe.optimiser.rate * group["share"] * factor
         # Statistics of a batch that turns out bad must not stay behind when its step is not taken.
         kept = None if self.recipe.nonfinite == "stop" else [buffer.clone() for buffer in self.model.buffers()]
-        if self.runtime.world == 1:
+        if not self._is_wrapped:  # a wrapper waits for every gradient that there was when it was made
             self._freeze.spare_(before)
         self.model.train()
         loss = self._accumulate_gradients(batch, random)
@@ -113,6 +120,7 @@ class Learner:
                     contexts.enter_context(self.runtime.without_averaging(self._runner))
                 with self._autocast():
                     output = self._runner(mix(images[piece], mixture))
+                main_logits(output, self._classes)
                 loss = losses(output, labels[piece], self.recipe.loss, mixture)
                 counted = loss[: max(0, batch.counted - piece.start)].sum()
                 # Ranks average gradients; the sum over all ranks divided by all samples is wanted.
@@ -126,7 +134,7 @@ class Learner:
         """Returns what the network, or the average of its weights, makes of a batch, or of its mirror images."""
         images, _ = self._to_device(batch)
         with torch.no_grad(), self._autocast():
-            return main_logits(self.evaluated()(images.flip(-1) if mirror else images)).float()
+            return main_logits(self.evaluated()(images.flip(-1) if mirror else images), self._classes).float()
 
     def evaluated(self) -> nn.Module:
         """Returns the network that is judged, ready for it."""
@@ -140,6 +148,8 @@ class Learner:
     def _to_device(self, batch: Batch) -> tuple[Tensor, Tensor]:
         device = self.runtime.device
         images = normalise(batch.images.to(device, non_blocking=True).float(), self._mean, self._deviation)
+        if not self.recipe.channels_last:  # as the loader stacks them
+            images = images.contiguous()
         return images, batch.labels.to(device, non_blocking=True)
 
     # Its whole state

@@ -18,7 +18,7 @@ from cruciform.data.foreign import ForeignTransform
 from cruciform.data.loader import Batch, Loader, input_size
 from cruciform.data.order import Order
 from cruciform.data.transforms import Transform
-from cruciform.errors import BadSampleError, CheckpointError, CruciformError, DataError, NonFiniteError, RunError
+from cruciform.errors import CheckpointError, CruciformError, DataError, NonFiniteError, RunError
 from cruciform.measure.processor import emulation
 from cruciform.train.checkpoint import Checkpoint, load
 from cruciform.train.datasets import open_datasets
@@ -145,7 +145,7 @@ class _Training:
             seed=recipe.seed,
             images=lambda count: first_images(recipe, train_set, count),
         )
-        self.learner = Learner(recipe, model, runtime)
+        self.learner = Learner(recipe, model, runtime, classes=len(train_set.classes))
         self.progress = Progress()
         start, problems = self._find_start(inputs.start)
         if start:
@@ -162,6 +162,7 @@ class _Training:
             self._tell("noticed", f"{slow}; --set precision=fp32 is faster here", self.progress.step)
         self._saved_at = time.monotonic()
         self._figures: dict[str, Any] = {}
+        self._unreadable: list[tuple[int, str]] = []  # samples that this rank has met and not yet told the others of
 
     def _loader(self, source: Any, batch: int, transforms: tuple[Transform, ...], *, shuffled: bool) -> Loader:
         order = Order(len(source), batch, self.recipe.seed if shuffled else None)
@@ -185,7 +186,8 @@ class _Training:
 
     def _step(self, batch: Batch) -> None:
         progress, recipe = self.progress, self.recipe
-        self._leave_out(batch.bad)
+        known = progress.bad_samples
+        self._unreadable += [(error.number, str(error)) for error in batch.bad if error.number not in known]
         moment = Moment(progress.step, self.steps, self.per_epoch, recipe.optimiser.rate)
         factor = recipe.schedule.rate_factor(moment, progress.plateau)
         result = self.learner.step(batch, progress.step, factor, steps=self.steps)
@@ -200,27 +202,30 @@ class _Training:
         rate = recipe.optimiser.rate * factor
         self._tell("stepped", StepRecord(progress.step, mean, rate, result.norm, batch.total, numbers))
 
-    def _leave_out(self, bad: Sequence[BadSampleError]) -> None:
-        """Writes down which samples can't be read, and stops where they are too many."""
-        known = self.progress.bad_samples
-        for error in bad:
-            if error.number not in known:
-                known.append(error.number)
-                self._tell("noticed", f"left out: {error}", self.progress.step)
+    def _leave_out(self) -> None:
+        """Writes down which samples can't be read, whichever rank met them, and stops where they are too many."""
+        known, what = self.progress.bad_samples, ""
+        for number, what in self.runtime.gather(self._unreadable):
+            if number not in known:
+                known.append(number)
+                self._tell("noticed", f"left out: {what}", self.progress.step)
+        self._unreadable.clear()
         table, samples = self.recipe.data, len(self.loader.source)
         if len(known) > table.max_bad * samples:
             raise DataError(
                 f"{len(known):,} of {samples:,} samples can't be read, more than data.max_bad={table.max_bad:g}. "
-                f"The last: {bad[-1] if bad else known[-1]}. All are in the log; find all that is damaged with "
-                "'cruciform shard verify', or allow more with --set data.max_bad=0.001"
+                f"The last: {what}. All are in the log; find all that is damaged with 'cruciform shard verify', or "
+                "allow more with --resume --set data.max_bad=0.001"
             )
 
     def _after_step(self) -> None:
         progress, table = self.progress, self.recipe.checkpoint
         due = bool(table.steps) and progress.step % (table.steps or 1) == 0
         late = time.monotonic() - self._saved_at > 60 * table.minutes
-        # One agreement a step: a signal may have reached one rank only, and clocks differ.
-        signal, due_now = self.runtime.most(self.signals.received, int(due or late))
+        # One agreement a step: a signal may have reached one rank only, clocks differ, and so do samples.
+        signal, due_now, unreadable = self.runtime.most(self.signals.received, int(due or late), len(self._unreadable))
+        if unreadable:
+            self._leave_out()
         if signal:
             self._stop(signal)
         if progress.step % self.per_epoch == 0:
@@ -267,7 +272,10 @@ class _Training:
         progress.bad_steps += 1
         what = f"the gradient of step {progress.step} is not finite (norm {norm}, this rank's loss {loss})"
         if policy == "stop" or progress.bad_steps > MOST_BAD_STEPS:
-            advice = "try a smaller optimiser.rate, clip=1.0, precision=fp32, or nonfinite=skip"
+            advice = (
+                "go on with --resume --set nonfinite=skip, or start anew with a smaller optimiser.rate, clip=1.0 or "
+                "precision=fp32"
+            )
             last = f"the last checkpoint is of step {self._last_step()}"
             raise NonFiniteError(f"{what}; {last}; {advice}")
         if policy == "rollback":

@@ -30,7 +30,7 @@ def build_model(
         images: Gives so many training images, for networks that compute something from them; left out where weights
             will be loaded.
     """
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
         torch.manual_seed(seed)
         if (Path(table.name) / CARD).is_file():
             if table.options or table.scheme or table.init:
@@ -50,7 +50,9 @@ def _build(table: ModelTable, classes: int, images: Callable[[int], Tensor] | No
     if images and isinstance(model, Network) and model.fitted_on:
         model.fit_(images(model.fitted_on))
     if table.scheme:
-        model, _ = apply_conversion_(model, Rules(table.scheme, input_size=size), init=table.init or AUTO)
+        kept = model.fitted if isinstance(model, Network) else ()
+        rules = Rules(table.scheme, protect=kept, input_size=size)
+        model, _ = apply_conversion_(model, rules, init=table.init or AUTO)
     elif table.init and source != "zoo":
         initialise_(model, table.init)
     return model

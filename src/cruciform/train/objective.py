@@ -37,12 +37,22 @@ def mix(images: Tensor, mixture: Mixture | None) -> Tensor:
     return torch.lerp(images[mixture.partners.to(images.device)], images, mixture.share)
 
 
-def main_logits(output: Any) -> Tensor:
-    """Returns the logits of a network that may return those of auxiliary heads after them."""
+def main_logits(output: Any, classes: int | None = None) -> Tensor:
+    """Returns the logits of a network that may return those of auxiliary heads after them.
+
+    Args:
+        output: Of the network.
+        classes: How many logits an image must have.
+    """
     logits = output[0] if isinstance(output, tuple) else output
     if not isinstance(logits, Tensor) or logits.ndim != 2:
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise ShapeError(f"a classifier returns logits of shape (batch, classes), not {shape}")
+    if classes not in (None, logits.shape[1]):
+        raise ShapeError(
+            f"the network tells {logits.shape[1]} classes apart, the data has {classes}: build it for {classes}; one "
+            f"by name with --set model.options.num_classes={classes}"
+        )
     return logits
 
 
@@ -56,7 +66,6 @@ def losses(output: Any, labels: Tensor, table: LossTable, mixture: Mixture | Non
         mixture: How the images were mixed.
     """
     heads = output if isinstance(output, tuple) else (output,)
-    main_logits(output)
     total = torch.zeros(len(labels), device=labels.device)
     for index, logits in enumerate(heads):
         if logits is None:  # torchvision's networks have empty places for heads that are switched off

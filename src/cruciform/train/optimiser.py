@@ -2,13 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
 from torch import nn
 
+from cruciform.train.patterns import match
 from cruciform.train.table import Table
 
 
@@ -40,14 +40,15 @@ class OptimiserTable(Table, ABC):
     def _groups(self, model: nn.Module) -> Iterator[dict[str, Any]]:
         groups: dict[tuple[float, float], list[nn.Parameter]] = {}
         rest = self.weight_decay if self.decayed == "all" else 0.0
+        names = [name for name, _ in model.named_parameters()]
+        own = {
+            name: share for pattern, share in self.rates.items() for name in match(pattern, names, "optimiser.rates")
+        }
         for name, parameter in model.named_parameters():
             if not parameter.requires_grad:
                 continue
             is_bias = name.rpartition(".")[2].startswith("bias")  # torch's "bias", and "bias_0_1" of a composite
-            share = self.bias_rate if is_bias else 1.0
-            for pattern, multiple in self.rates.items():
-                if fnmatchcase(name, pattern):
-                    share = multiple
+            share = own.get(name, self.bias_rate if is_bias else 1.0)
             decay = self.weight_decay if parameter.ndim > 1 and not is_bias else rest
             groups.setdefault((decay, share), []).append(parameter)
         for (decay, share), parameters in groups.items():

@@ -1,10 +1,11 @@
 """A race as a file of results: every run that has finished, and means over seeds in its summary."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cruciform.errors import RunError
+from cruciform.files import alone_in
 from cruciform.measure.record import record_result
 from cruciform.train.race import Finish, by_contestant, summarise
 
@@ -17,6 +18,20 @@ def read_finishes(path: Path) -> list[Finish]:
         return [Finish(**run) for run in json.loads(path.read_text("utf-8"))["details"]]
     except (ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path} is no file of a race's results: {error}") from error
+
+
+def add_finish(finish: Finish, path: Path, record: Callable[[list[Finish]], None]) -> None:
+    """Records one run more, beside whatever other processes have recorded meanwhile.
+
+    Args:
+        finish: The run.
+        path: The file of results.
+        record: Writes all runs into it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with alone_in(path.parent):
+        others = [old for old in read_finishes(path) if (old.name, old.seed) != (finish.name, finish.seed)]
+        record([*others, finish])
 
 
 def record_race(finishes: Sequence[Finish], path: Path, *, command: str) -> None:

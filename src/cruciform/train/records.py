@@ -1,6 +1,7 @@
 """The observers that write: the log, which is the truth, what each step saw, and TensorBoard's files."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -110,7 +111,10 @@ class TensorBoardObserver(Observer):
 
     def started(self, plan: Plan) -> None:
         """Takes back what was drawn behind the step that the run goes on from."""
-        self._writer = self._make(plan.step)
+        try:
+            self._writer = self._make(plan.step + 1)
+        except OSError:
+            self._writer = _Nothing()
 
     def stepped(self, record: StepRecord) -> None:
         """Draws the loss, the rate and the gradient."""
@@ -124,7 +128,8 @@ class TensorBoardObserver(Observer):
     def ended(self, state: str, step: int, error: BaseException | None) -> None:
         """Closes the files."""
         if self._writer is not None:
-            self._writer.close()
+            with suppress(OSError):
+                self._writer.close()
 
     def _draw(self, values: dict[str, float], group: str, step: int) -> None:
         try:

@@ -26,8 +26,9 @@ from cruciform.train.recipe import Recipe
 
 State = Literal["running", "done", "interrupted", "failed", "stopped"]
 
-# What may differ between the recipe of a run and the one it is gone on with: how it is watched and kept.
-FREE = {"checkpoint", "log"}
+# What may differ between the recipe of a run and the one it is gone on with: how it is watched and kept, and what
+# becomes of steps and samples that failed.
+FREE = frozenset({"checkpoint", "log", "nonfinite", "data.max_bad", "data.threads"})
 
 
 @dataclass(frozen=True)
@@ -67,24 +68,33 @@ class Run:
         return load_recipe(self.directory)
 
     def prepare(self, recipe: Recipe, *, resume: bool) -> None:
-        """Makes the directory, or finds that it is of the same recipe. A run that never began may get another."""
+        """Makes the directory, or finds that it is of the same recipe, but for what may change. That is written down.
+
+        A run that never began may get another recipe.
+        """
         sweep(self.directory)  # a start that was killed while it wrote the recipe
         if not self.exists and any(path.name != "lock" for path in self.directory.glob("*")):
             raise RunError(f"{self.directory} exists and is not a run; choose another with --run DIR")
         if not self.exists or not self.has_begun:
             self.directory.mkdir(parents=True, exist_ok=True)
-            write_text(self.directory / RUN_RECIPE, recipe.model_dump_json(indent=2) + "\n")
+            self._write(recipe)
             return
         if not resume:
             raise RunError(
                 f"{self.directory} holds a run already; go on with it with --resume, or choose another with --run DIR"
             )
-        changed = differences(self.recipe().to_dict(), recipe.to_dict())
+        own = self.recipe()
+        changed = differences(own.to_dict(), recipe.to_dict())
         if changed:
             raise RunError(
-                f"{self.directory} was started with another recipe ({'; '.join(changed)}); a run goes on with its own: "
-                f"cruciform train {self.directory} --resume"
+                f"{self.directory} was started with another recipe ({'; '.join(changed)}); a run goes on with its own, "
+                f"of which only {', '.join(sorted(FREE))} may change: cruciform train {self.directory} --resume"
             )
+        if own != recipe:  # processes that others start read it here
+            self._write(recipe)
+
+    def _write(self, recipe: Recipe) -> None:
+        write_text(self.directory / RUN_RECIPE, recipe.model_dump_json(indent=2) + "\n")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -143,8 +153,10 @@ def find_runs(folder: Path) -> list[Run]:
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> list[str]:
     """Returns in what two recipes, as plain data, compute something else."""
     found = []
-    for key in sorted({*old, *new} - (FREE if not path else set())):
+    for key in sorted({*old, *new}):
         before, after, here = old.get(key), new.get(key), f"{path}{key}"
+        if here in FREE:
+            continue
         if isinstance(before, dict) and isinstance(after, dict):
             found += differences(before, after, f"{here}.")
         elif before != after:

@@ -1,12 +1,17 @@
 """The tiny surface between the loop and where it runs: who am I, how many are we, and how do we agree."""
 
+import json
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from cruciform.errors import OptionError, first_line
 
 
 class Runtime(ABC):
@@ -43,6 +48,14 @@ class Runtime(ABC):
     def most(self, *numbers: int) -> tuple[int, ...]:
         """Returns the largest of each number over all processes, so that all take the same decision."""
 
+    @abstractmethod
+    def share_(self, tensors: Iterable[Tensor]) -> None:
+        """Gives all processes the leader's values."""
+
+    @abstractmethod
+    def gather(self, values: Sequence[Any]) -> list[Any]:
+        """Returns the values of all processes, the leader's first: plain data, as JSON has it."""
+
     def wait(self) -> None:
         """Waits for all others to get here."""
         self.most(0)
@@ -69,6 +82,13 @@ class Alone(Runtime):
     def most(self, *numbers: int) -> tuple[int, ...]:
         """Returns the numbers."""
         return numbers
+
+    def share_(self, tensors: Iterable[Tensor]) -> None:
+        """Does nothing."""
+
+    def gather(self, values: Sequence[Any]) -> list[Any]:
+        """Returns the values."""
+        return list(values)
 
 
 _GROUPS: list[dist.ProcessGroup | None] = []
@@ -110,9 +130,28 @@ class Together(Runtime):
         dist.all_reduce(largest, op=dist.ReduceOp.MAX)
         return tuple(int(number) for number in largest)
 
+    def share_(self, tensors: Iterable[Tensor]) -> None:
+        """Sends them from the first process to all others."""
+        for tensor in tensors:
+            value = tensor.contiguous()
+            dist.broadcast(value, src=0)
+            tensor.copy_(value)
+
+    def gather(self, values: Sequence[Any]) -> list[Any]:
+        """Sends them as text, for torch's own way would pickle them; spaces make all texts equally long."""
+        text = json.dumps(list(values)).encode()
+        (length,) = self.most(len(text))
+        own = torch.tensor(list(text.ljust(length)), dtype=torch.uint8, device=self.device)
+        texts = [torch.empty_like(own) for _ in range(self.world)]
+        dist.all_gather(texts, own)
+        return [value for one in texts for value in json.loads(bytes(one.tolist()))]
+
 
 def pick_device(name: str = "auto") -> torch.device:
     """Returns the device of a name; ``auto`` is a GPU where there is one."""
-    if name != "auto":
-        return torch.device(name)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built for a GPU
+        raise OptionError(f"--device {name} can't be had: {first_line(error)}; auto, cpu, cuda or cuda:1") from error

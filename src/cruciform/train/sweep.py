@@ -5,23 +5,37 @@ that dies is started again by Ray and goes on from its last checkpoint; when thi
 which trials were under way, and goes on with them. Nobody's death needs a heartbeat to be noticed.
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cruciform.errors import MissingExtraError, NonFiniteError, OptionError, RecipeError, RunError, first_line
-from cruciform.train.backends.ray import cluster, import_ray
+from cruciform.errors import (
+    MissingExtraError,
+    NonFiniteError,
+    OptionError,
+    RecipeError,
+    RunError,
+    ShapeError,
+    first_line,
+)
+from cruciform.train.backends.ray import cluster, import_ray, wants_gpus
 from cruciform.train.loop import train
 from cruciform.train.recipe import Recipe
-from cruciform.train.run import Run
+from cruciform.train.run import Run, differences
 from cruciform.train.runtime import Alone, pick_device
 from cruciform.train.table import read_table
 
 RETRIES = 5
 JOURNAL = "study.log"
+ASKED = "asked"
+"""The attribute of a study that says what was swept over."""
+
+UNFIT = (RunError, NonFiniteError, OptionError, RecipeError, ShapeError)
+"""What settings of a trial can be at fault for. Missing data or a full disk are no fault of theirs, and end a sweep."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +156,7 @@ class Place(ABC):
 
 
 def run_sweep(sweep: Sweep, *, workers: int | None = None, device: str = "auto") -> Iterator[Trial]:
-    """Yields trials as they end, those of earlier starts first.
+    """Yields trials as they end, those of earlier starts first. One process at a time may sweep in a folder.
 
     Args:
         sweep: What is swept over.
@@ -156,14 +170,19 @@ def run_sweep(sweep: Sweep, *, workers: int | None = None, device: str = "auto")
             "samples out with --set data.holdout=5000"
         )
     optuna = _import_optuna()
-    study = _open_study(optuna, sweep.folder, base.seed)
+    with Run(sweep.folder).locked():
+        yield from _run(optuna, _open_study(optuna, sweep, base), sweep, workers, device)
+
+
+def _run(optuna: Any, study: Any, sweep: Sweep, workers: int | None, device: str) -> Iterator[Trial]:
+    failed = optuna.trial.TrialState.FAIL
     waiting = []
     asked = 0
     for trial in study.trials:
         if len(trial.params) < len(sweep.searches):
             # Killed between the question and the answer: nothing was started, another one is asked.
             if not trial.state.is_finished():
-                study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+                study.tell(trial.number, state=failed)
             continue
         asked += 1
         if trial.state.is_finished():
@@ -176,13 +195,18 @@ def run_sweep(sweep: Sweep, *, workers: int | None = None, device: str = "auto")
             while len(running) < place.room and (waiting or asked < sweep.trials):
                 asked += not waiting
                 number, settings = waiting.pop(0) if waiting else _ask(study, sweep.searches)
-                recipe = sweep.load([f"{key}={value}" for key, value in settings.items()])
+                try:
+                    recipe = sweep.load([f"{key}={value}" for key, value in settings.items()])
+                except UNFIT as error:
+                    study.tell(number, state=failed)
+                    yield Trial(number, settings, None, first_line(error))
+                    continue
                 place.start(number, recipe, sweep.folder / f"trial-{number:05d}")
                 running[number] = settings
             if not running:
                 return
             ended = place.wait()
-            state = optuna.trial.TrialState.COMPLETE if ended.reason is None else optuna.trial.TrialState.FAIL
+            state = optuna.trial.TrialState.COMPLETE if ended.reason is None else failed
             study.tell(ended.number, ended.top1, state=state)
             yield Trial(ended.number, running.pop(ended.number), ended.top1, ended.reason)
 
@@ -192,16 +216,26 @@ def _ask(study: Any, searches: Sequence[Search]) -> tuple[int, dict[str, Any]]:
     return trial.number, {search.key: search.suggest(trial) for search in searches}
 
 
-def _open_study(optuna: Any, folder: Path, seed: int) -> Any:
-    folder.mkdir(parents=True, exist_ok=True)
-    backend = optuna.storages.journal.JournalFileBackend(str(folder / JOURNAL))
-    return optuna.create_study(
+def _open_study(optuna: Any, sweep: Sweep, base: Recipe) -> Any:
+    backend = optuna.storages.journal.JournalFileBackend(str(sweep.folder / JOURNAL))
+    study = optuna.create_study(
         study_name="sweep",
         storage=optuna.storages.JournalStorage(backend),
-        sampler=optuna.samplers.TPESampler(seed=seed, constant_liar=True),
         direction="maximize",
         load_if_exists=True,
     )
+    # As it comes back from a file: without tuples.
+    asked = json.loads(json.dumps({"recipe": base.to_dict(), "searches": [asdict(one) for one in sweep.searches]}))
+    changed = differences(study.user_attrs.get(ASKED, asked), asked)
+    if changed:
+        raise RunError(
+            f"{sweep.folder} holds another sweep ({'; '.join(changed)}); go on with that one by its own command, or "
+            "choose another folder with --runs DIR"
+        )
+    study.set_user_attr(ASKED, asked)
+    # From the same seed alone, each start would propose again what the first one did.
+    study.sampler = optuna.samplers.TPESampler(seed=base.seed + len(study.trials), constant_liar=True)
+    return study
 
 
 def train_trial(recipe: dict[str, Any], directory: str, device: str) -> tuple[float | None, str | None]:
@@ -210,7 +244,7 @@ def train_trial(recipe: dict[str, Any], directory: str, device: str) -> tuple[fl
     made = read_table(Recipe, recipe, "the trial's recipe")
     try:
         train(made, run, Alone(pick_device(device)), resume=True)
-    except (RunError, NonFiniteError) as error:
+    except UNFIT as error:
         return None, first_line(error)
     top1: float = run.status()["top1"]
     return top1, None
@@ -242,7 +276,7 @@ class _Here(Place):
 class _OnRay(Place):
     def __init__(self, ray: Any, workers: int, device: str) -> None:
         self.room, self._ray, self._device = workers, ray, device
-        self._remote = ray.remote(num_cpus=1, num_gpus=int(device == "cuda"), max_retries=RETRIES)(train_trial)
+        self._remote = ray.remote(num_cpus=1, num_gpus=int(wants_gpus(ray, device)), max_retries=RETRIES)(train_trial)
         self._handles: dict[Any, int] = {}
 
     def start(self, number: int, recipe: Recipe, directory: Path) -> None:

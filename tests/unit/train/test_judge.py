@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from cruciform.errors import DataError
+from cruciform import convert, create_model, save
+from cruciform.errors import DataError, RunError
+from cruciform.store.directory import Base
 from cruciform.train.checkpoint import Checkpoint
 from cruciform.train.cookbook import load_recipe
-from cruciform.train.judge import data_of, trained_network
+from cruciform.train.judge import data_of, judge, trained_network
 from cruciform.train.run import Run
 from cruciform.train.start import train_network
 
@@ -42,3 +44,16 @@ def test_where_the_checkpoint_says_nothing_sensible_the_data_is_asked(run: Path,
     forged = Checkpoint(newest.step, newest.tensors, {**newest.values, "data": said}, newest.path)
     with pytest.raises(DataError, match="nowhere"):
         data_of(Run(run), forged)
+
+
+def test_a_network_is_judged_by_the_recipe_of_another(data: Path, tmp_path: Path) -> None:
+    """Of which only the data counts: this one has no parameters to freeze that are called so."""
+    converted = convert(create_model("nin"), input_size=(3, 32, 32))
+    save(converted.model, tmp_path / "model", converted.report, base=Base("nin", {"num_classes": 10}))
+    changes = (*SMALL, f'data.path="{data}"')
+    assert judge(tmp_path / "model", recipe="cifar_fast_cifar10", changes=changes).evaluation.samples == 8
+
+
+def test_a_run_is_judged_by_its_own_recipe(run: Path) -> None:
+    with pytest.raises(RunError, match="is judged on the data of its own recipe; leave out --recipe"):
+        judge(run, recipe="nin_cifar10")

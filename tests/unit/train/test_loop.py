@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cruciform.errors import CheckpointError, NonFiniteError
+from cruciform.errors import CheckpointError, NonFiniteError, ShapeError
 from cruciform.measure import processor
 from cruciform.train.journal import read_journal
 from cruciform.train.loop import Inputs, Interrupted, train
@@ -162,6 +162,29 @@ def test_a_loss_that_is_no_number_stops_and_names_the_last_checkpoint(make: Any,
         go(make(), tmp_path / "run", model=Poison(6))
     assert Run(tmp_path / "run").status()["state"] == "failed"
     go(make(), tmp_path / "run", model=Poison())
+
+
+def test_a_network_for_other_classes_is_refused_at_its_first_batch(make: Any, tmp_path: Path) -> None:
+    for outputs in (7, 1000):
+        model = nn.Sequential(nn.Flatten(), nn.Linear(3072, outputs))
+        with pytest.raises(ShapeError, match=f"tells {outputs} classes apart, the data has 10.*num_classes=10"):
+            go(make(), tmp_path / str(outputs), model=model)
+        assert Run(tmp_path / str(outputs)).status()["step"] == 0
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_images_lie_in_memory_as_the_recipe_says(make: Any, tmp_path: Path, channels_last: bool) -> None:
+    seen = []
+
+    class Watcher(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(
+                x.is_contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+            )
+            return super().forward(x)  # type: ignore[no-any-return]
+
+    go(make(epochs=1, channels_last=channels_last), tmp_path / "run", model=Watcher(network()))
+    assert all(seen)
 
 
 def test_skipping_goes_on_without_the_step(make: Any, tmp_path: Path) -> None:

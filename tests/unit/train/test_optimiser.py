@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from cruciform import create_model
+from cruciform.errors import RecipeError
 from cruciform.train.optimiser import AdamW, Sgd
 
 
@@ -52,3 +53,10 @@ def test_names_can_have_rates_of_their_own_and_frozen_ones_none() -> None:
     assert "0.weight" not in found
     assert found["3.weight"][1] == pytest.approx(0.05)
     assert found["3.bias"][1] == pytest.approx(0.05)
+
+
+def test_a_rate_for_nothing_is_refused() -> None:
+    with pytest.raises(
+        RecipeError, match="optimiser.rates: no parameter .* called '3.wieght'. Did you mean '3.weight'"
+    ):
+        Sgd(rate=0.1, rates={"3.wieght": 2.0}).build(network())

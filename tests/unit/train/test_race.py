@@ -1,14 +1,19 @@
 """Recipes against each other: who runs when, what is kept, and what is said of it."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
 from cruciform.cli.main import app
-from cruciform.errors import RunError
+from cruciform.cli.race import _contestant
+from cruciform.errors import OptionError, RunError
+from cruciform.plot.race import draw_race
 from cruciform.train.cookbook import load_recipe
 from cruciform.train.judge import judge
 from cruciform.train.race import Contestant, Finish, run_race, summarise
@@ -47,12 +52,16 @@ def test_contestants_run_in_turns_and_a_finished_one_is_not_run_again(data: Path
         list(run_race(other, range(1), tmp_path / "runs", finished=again))
 
 
-def test_the_first_layer_of_a_race_is_fitted_to_the_data_and_stays(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", [["model.name=cifar_fast_lr"], ["model.scheme=lr"]], ids=["built", "converted"])
+def test_the_first_layer_of_a_race_is_fitted_to_the_data_and_stays(
+    data: Path, tmp_path: Path, changes: list[str]
+) -> None:
     from cruciform.nn.patches import whitening_kernel
     from cruciform.train.judge import trained_network
     from cruciform.train.prepared import sample_images
 
-    one = [Contestant("cifar_fast_lr", recipe("cifar_fast_lr_cifar10", data))]
+    made = load_recipe("cifar_fast_cifar10", [*SMALL, f'data.path="{data}"', *changes])
+    one = [Contestant("cifar_fast_lr", made)]
     list(run_race(one, [0], tmp_path))
     run = tmp_path / "cifar_fast_lr-0"
     fitted = whitening_kernel(torch.from_numpy(sample_images(run, 5000)), 2, regulariser=5e-4)
@@ -94,7 +103,41 @@ def test_the_command_draws_records_and_says_who_was_better(data: Path, tmp_path:
     assert len(read_finishes(result)) == 2
 
 
+def test_contestants_are_called_by_what_sets_them_apart(tmp_path: Path) -> None:
+    rates = [_contestant(f"modern_cifar10,optimiser.rate={rate}", []).name for rate in ("0.05", "1.05")]
+    assert rates == ["modern_cifar10-rate=0.05", "modern_cifar10-rate=1.05"]
+    assert "/" not in _contestant(f'modern_cifar10,data.path="{tmp_path}"', []).name
+    words = ["race", "modern_cifar10", "modern_cifar10", "-o", str(tmp_path)]
+    with pytest.raises(OptionError, match="would be called the same"):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+
+
+def test_a_picture_shows_all_contestants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+    monkeypatch.setattr("cruciform.plot.race.save", lambda figure, path: shown.extend(figure.axes[0].lines))
+    draw_race({str(number): [[(1.0, 0.5), (2.0, 0.6)]] for number in range(6)}, tmp_path / "race.png")
+    assert len({(line.get_color(), line.get_linestyle()) for line in shown}) == 6
+
+
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text('{"details": [{"network": "x"}]}')
     with pytest.raises(RunError, match="is no file of a race's results"):
         read_finishes(tmp_path / "x.json")
+
+
+def test_runs_that_end_at_once_are_all_recorded(tmp_path: Path) -> None:
+    result = tmp_path / "race.json"
+    work = f"""
+import sys
+from pathlib import Path
+from cruciform.train.race import Finish
+from cruciform.train.race_result import add_finish, record_race
+path = Path({str(result)!r})
+for seed in range(20):
+    curve = [{{"epoch": 1, "seconds": 1.0, "top1": 0.5}}]
+    finish = Finish(sys.argv[1], seed, 1, 1, 1, {{}}, curve, {{}})
+    add_finish(finish, path, lambda runs: record_race(runs, path, command="x"))
+"""
+    processes = [subprocess.Popen([sys.executable, "-c", work, name]) for name in ("one", "other")]
+    assert [process.wait(60) for process in processes] == [0, 0]
+    assert len({(finish.name, finish.seed) for finish in read_finishes(result)}) == len(read_finishes(result)) == 40

@@ -39,8 +39,15 @@ def test_a_run_is_not_mixed_up_with_another(make: Any, tmp_path: Path) -> None:
     (tmp_path / "mine" / "thesis.tex").write_text("precious")
     with pytest.raises(RunError, match="exists and is not a run"):
         go(make(), tmp_path / "mine")
-    # How it is watched and kept may change.
-    go(make(log={"steps": 7, "tensorboard": False}, checkpoint={"keep": 1}), tmp_path / "run")
+
+
+def test_a_run_may_be_watched_kept_and_forgiven_otherwise(make: Any, tmp_path: Path) -> None:
+    """What errors advise to change must be something that the run then takes, and whoever reads its recipe gets."""
+    go(make(), tmp_path / "run")
+    data = make().data.model_dump() | {"max_bad": 0.1, "threads": 2}
+    changed = make(log={"steps": 7, "tensorboard": False}, checkpoint={"keep": 1}, nonfinite="skip", data=data)
+    go(changed, tmp_path / "run")
+    assert Run(tmp_path / "run").recipe() == changed
 
 
 def test_missing_data_is_said_before_anything_is_computed(make: Any, tmp_path: Path) -> None:
@@ -85,3 +92,15 @@ def test_a_torn_line_is_passed_over_and_what_was_taken_back_does_not_count(tmp_p
         ("start", 0), ("step", 5), ("start", 5), ("step", 6),
     ]  # fmt: skip
     assert all(json.loads(line) for line in path.read_text().splitlines() if not line.endswith('"st'))
+
+
+def test_an_epoch_that_was_judged_twice_counts_once(tmp_path: Path) -> None:
+    """Stopped while it was judged, gone on with, and killed after the line but before the checkpoint."""
+    journal = Journal(tmp_path / "log.jsonl")
+    for seconds in (7.0, 8.0):
+        journal.write("start", step=4)
+        journal.write("epoch", step=4, epoch=1, seconds_training=seconds)
+    journal.write("epoch", step=8, epoch=2, seconds_training=9.0)
+    journal.close()
+    lines = [line for line in read_journal(tmp_path / "log.jsonl") if line["event"] == "epoch"]
+    assert [(line["epoch"], line["seconds_training"]) for line in lines] == [(1, 8.0), (2, 9.0)]

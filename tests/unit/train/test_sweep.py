@@ -7,10 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from cruciform.cli.main import app
-from cruciform.errors import OptionError, RecipeError
+from cruciform.errors import OptionError, RecipeError, RunError
 from cruciform.train.cookbook import load_recipe
 from cruciform.train.recipe import Recipe
-from cruciform.train.run import find_runs
+from cruciform.train.run import Run, find_runs
 from cruciform.train.sweep import Search, Sweep, run_sweep
 
 SMALL = ["model.options.widths=[8, 8, 8]", "epochs=1", "batch=16", "log.tensorboard=false", "precision=fp32"]
@@ -32,7 +32,7 @@ def test_trials_differ_and_are_kept(data: Path, tmp_path: Path) -> None:
     assert all(trial.top1 is not None for trial in first)
     more = list(run_sweep(sweep(data, tmp_path, trials=3)))
     assert more[:2] == first, "what has ended is not run again"
-    assert len(more) == 3
+    assert len({trial.settings["optimiser.rate"] for trial in more}) == 3, "nor is it proposed again"
     recipes = [run.recipe() for run in find_runs(tmp_path)]
     assert [recipe.optimiser.rate for recipe in recipes] == [trial.settings["optimiser.rate"] for trial in more]
 
@@ -62,6 +62,25 @@ def test_a_run_that_fails_is_a_trial_that_failed(data: Path, tmp_path: Path) -> 
     assert "is not finite" in (trial.reason or "")
 
 
+def test_settings_that_no_recipe_takes_are_a_trial_that_failed(data: Path, tmp_path: Path) -> None:
+    made = sweep(data, tmp_path, trials=1)
+    bad = Sweep(made.load, [Search.read("loss.smoothing=1.5..2.0")], 2, tmp_path)
+    for _ in range(2):  # nor does the next start stumble over it
+        assert [trial.top1 for trial in run_sweep(bad)] == [None, None]
+
+
+def test_a_folder_holds_one_sweep(data: Path, tmp_path: Path) -> None:
+    made = sweep(data, tmp_path, trials=1)
+    list(run_sweep(made))
+    other = Sweep(lambda more: made.load([*more, "seed=3"]), made.searches, 1, tmp_path)
+    with pytest.raises(RunError, match="holds another sweep .recipe.seed was 0, now 3.*--runs DIR"):
+        list(run_sweep(other))
+    with pytest.raises(RunError, match="holds another sweep .searches was"):
+        list(run_sweep(Sweep(made.load, made.searches[:1], 1, tmp_path)))
+    with Run(tmp_path).locked(), pytest.raises(RunError, match="is being written by process"):
+        list(run_sweep(made))
+
+
 def test_choosing_by_the_test_set_is_refused(data: Path, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="must not see the test set"):
         list(run_sweep(sweep(data, tmp_path, trials=1, holdout=0)))
@@ -87,3 +106,11 @@ def test_the_command_says_which_was_best(data: Path, tmp_path: Path) -> None:
     ended = CliRunner().invoke(app, [*words, "-o", str(tmp_path)], catch_exceptions=False)
     assert ended.exit_code == 0
     assert "the best: cruciform train cifar_fast_lr_cifar10 --set optimiser.rate=" in ended.output
+
+
+def test_the_command_names_no_best_where_all_failed(data: Path, tmp_path: Path) -> None:
+    changes = [word for change in (*SMALL, f'data.path="{data}"', "data.holdout=8") for word in ("--set", change)]
+    words = ["sweep", "cifar_fast_lr_cifar10", "--search", "loss.smoothing=1.5..2.0", "--trials", "1", *changes]
+    ended = CliRunner().invoke(app, [*words, "-o", str(tmp_path)])
+    assert isinstance(ended.exception, RunError)
+    assert "the best:" not in ended.output

@@ -40,7 +40,8 @@ def run_on_ray(job: Job) -> bool:
             _work,
             train_loop_config={"recipe": job.recipe.to_dict(), "run": str(directory)},
             scaling_config=ScalingConfig(
-                num_workers=(job.least, job.workers) if job.least else job.workers, use_gpu=job.device == "cuda"
+                num_workers=(job.least, job.workers) if job.least else job.workers,
+                use_gpu=wants_gpus(ray, job.device),
             ),
             run_config=RunConfig(
                 name="ray",
@@ -120,6 +121,11 @@ def import_ray() -> Any:
     except ImportError as error:
         raise MissingExtraError(f"Ray is not installed ({error}): pip install 'cruciform[ray]'") from error
     return ray
+
+
+def wants_gpus(ray: Any, device: str) -> bool:
+    """Tells whether each process is to be given a GPU: where one was asked for, or the cluster has some."""
+    return device.startswith("cuda") or (device == "auto" and ray.cluster_resources().get("GPU", 0) >= 1)
 
 
 def _is_loopback(address: str) -> bool:
