@@ -5,9 +5,12 @@ recorded when it ends, and not run again; runs that were interrupted go on. Two 
 networks. Other work may go on beside them: accuracies do not depend on it, and times are not taken from here. They are
 epochs × images ÷ the speed of a quiet machine (``training_speed.py``, all networks in turns).
 
-    python benchmarks/cifar10.py nin --seeds 2                    the paper's question; writes results/cifar10.json
-    python benchmarks/cifar10.py fast --seeds 5                   the race, into the same file
-    python benchmarks/cifar10.py fast --seeds 5 --only cifar_fast --precision fp32   where bfloat16 is only emulated
+    python benchmarks/cifar10.py nin --seeds 2 --precision fp32        the paper's question; writes results/cifar10.json
+    python benchmarks/cifar10.py fast --seeds 5 --precision fp32       the race, into the same file
+    python benchmarks/cifar10.py fast --seeds 5 --only cifar_fast --precision fp32    one of its networks
+
+The runs that are recorded are in 32 bits, for a processor that only emulates bfloat16. A file holds runs of one recipe:
+delete it to begin anew in bfloat16, the default.
 """
 
 import argparse
@@ -50,6 +53,7 @@ def record(finishes: Sequence[Finish], command: str) -> None:
             summary |= {f"{short}_{key}": value for key, value in found[name].items()}
     if DENSE in found and LOW_RANK in found:
         summary["train_time_ratio"] = round(found[LOW_RANK]["seconds"] / found[DENSE]["seconds"], 3)
+        summary["lowrank_behind"] = round(found[DENSE]["accuracy"] - found[LOW_RANK]["accuracy"], 3)
         draw_race(curves([*groups[DENSE], *groups[LOW_RANK]]), PICTURE)
     record_result(
         RESULT,

@@ -8,7 +8,8 @@ from typing import Any
 from kind import Silent, Trial, hostile
 from mutate import ODD, TEXTS, change, mutate_bytes, mutate_json
 
-from cruciform.train.cookbook import RUN_RECIPE, list_recipes, load_recipe
+from cruciform.train.cookbook import list_recipes, load_recipe
+from cruciform.train.layout import RUN_RECIPE
 from cruciform.train.recipe import Recipe
 from cruciform.train.table import read_table
 

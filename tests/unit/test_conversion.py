@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from cruciform.conversion import where
 from cruciform.conversion.api import convert, convert_, plan_conversion
 from cruciform.conversion.dense import collapse, expand
-from cruciform.errors import ConversionError, NotLinearError, UnknownNameError
+from cruciform.errors import ConversionError, NotLinearError, PlanError, UnknownNameError
 from cruciform.measure.macs import profile
 from cruciform.models.zoo import create_model
 from cruciform.nn.composite import CompositeConv
@@ -166,6 +166,9 @@ def test_constraint_accepted_and_ignored() -> None:
         plan_conversion(Small(), {"layer1": "lr"})
     with pytest.raises(ConversionError, match="needs input_size="):
         plan_conversion(Small(), "lr", where=where.share(0.1))
+    for slip in ("cross:fulll=0.25", "cross:full=2", {"*": "cross:full=2"}):
+        with pytest.raises(PlanError, match="full"):
+            plan_conversion(create_model("nin"), slip)
     with pytest.raises(UnknownNameError, match="unknown scheme 'lr-jion'"):
         plan_conversion(Small(), "lr-jion")
     with pytest.raises(UnknownNameError, match=r"unknown initialisation 'fti'. Did you mean 'fit'.* auto, fit\."):

@@ -9,7 +9,7 @@ from torch import nn
 from cruciform.conversion.api import convert
 from cruciform.errors import StoreError, UnknownNameError
 from cruciform.models.zoo import create_model
-from cruciform.store.directory import Base, load, save
+from cruciform.store.directory import Base, load, load_with, save
 
 SIZE = (3, 16, 16)
 
@@ -138,3 +138,16 @@ def test_a_failed_save_leaves_the_old_one_and_no_rubbish(
         save(model, directory, convert(model, "lr").report)
     assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
     assert [path.name for path in directory.parent.iterdir()] == [directory.name]
+
+
+def test_a_network_for_other_classes_begins_its_last_layer_anew_and_says_so(tmp_path: Path) -> None:
+    model, report = convert(create_model("nin"), "lr", input_size=(3, 32, 32))
+    save(model, tmp_path / "nin-lr", report, base=Base("nin"))
+    same = load_with(tmp_path / "nin-lr", {"dropout": 0.1})
+    assert not same.anew
+    assert all(torch.equal(tensor, same.model.state_dict()[name]) for name, tensor in model.state_dict().items())
+    other = load_with(tmp_path / "nin-lr", {"num_classes": 3})
+    assert other.anew == ("features.cccp3_2.bias", "features.cccp3_2.weight")
+    assert other.model(torch.zeros(1, 3, 32, 32)).shape == (1, 3)
+    kept = {name: tensor for name, tensor in other.model.state_dict().items() if name not in other.anew}
+    assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in kept.items())

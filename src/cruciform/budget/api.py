@@ -7,12 +7,13 @@ from pathlib import Path
 from torch import nn
 
 from cruciform.budget.costs import DENSE, Cost
-from cruciform.budget.solver import Layer, Solution, front, solve
-from cruciform.budget.survey import SECONDS, Survey, Valuation, survey_network
+from cruciform.budget.solver import Layer, Solution, front, import_scipy, solve
+from cruciform.budget.survey import BUDGETED, SECONDS, Survey, Valuation, survey_network
 from cruciform.deploy.build import Setting
 from cruciform.deploy.choose import Tell
 from cruciform.deploy.forms import Form
 from cruciform.errors import OptionError
+from cruciform.schemes import find_scheme
 
 SLOWER = 1.02
 
@@ -110,7 +111,13 @@ def plan_budget(
     Raises:
         BudgetError: The budget can't be met.
     """
-    return choose(survey_network(model, setting, valuation or Valuation(), folder, tell=tell), limits)
+    valuation = valuation or Valuation()
+    # Measuring takes minutes: whatever can be wrong without it is found before.
+    _check(limits)
+    import_scipy()
+    for candidate in valuation.candidates:
+        find_scheme(candidate)
+    return choose(survey_network(model, setting, valuation, folder, tell=tell), limits)
 
 
 def choose(survey: Survey, limits: Mapping[str, Limit]) -> BudgetPlan:
@@ -119,7 +126,8 @@ def choose(survey: Survey, limits: Mapping[str, Limit]) -> BudgetPlan:
     Raises:
         BudgetError: The budget can't be met.
     """
-    budgets = _absolute(limits, survey.dense)
+    _check(limits)
+    budgets = {name: limit.amount * (survey.dense[name] if limit.relative else 1) for name, limit in limits.items()}
     found = solve(survey.layers, budgets, fixed=survey.dense)
     first = next(iter(budgets))
     curve = front(survey.layers, first, fixed=survey.dense)
@@ -158,10 +166,9 @@ def _explain(layer: Layer, found: Solution, convolution: str, costs: Mapping[str
     return Chosen(layer.name, convolution, option.name, cost.form, option.value, cost.seconds, dense.seconds, reason)
 
 
-def _absolute(limits: Mapping[str, Limit], dense: Mapping[str, float]) -> dict[str, float]:
+def _check(limits: Mapping[str, Limit]) -> None:
     if not limits:
         raise OptionError("a budget is missing; give one of time, MACs, parameters or bytes, as --budget 60%")
-    unknown = set(limits) - set(dense)
+    unknown = set(limits) - set(BUDGETED)
     if unknown:
-        raise OptionError(f"{', '.join(sorted(unknown))} can't be budgeted; known: {', '.join(dense)}")
-    return {name: limit.amount * (dense[name] if limit.relative else 1) for name, limit in limits.items()}
+        raise OptionError(f"{', '.join(sorted(unknown))} can't be budgeted; known: {', '.join(BUDGETED)}")

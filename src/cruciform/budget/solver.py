@@ -119,7 +119,7 @@ def _undominated(layer: Layer, budgeted: list[str]) -> list[Option]:
 def _solve(layers: Sequence[Layer], kept: Sequence[Sequence[Option]], room: Mapping[str, float]) -> list[Option]:
     if not layers:
         return []
-    optimize, sparse = _import_scipy()
+    optimize, sparse = import_scipy()
     options = [option for row in kept for option in row]
     weights = [layer.weight for layer, row in zip(layers, kept, strict=True) for _ in row]
     owners = [index for index, row in enumerate(kept) for _ in row]
@@ -164,7 +164,8 @@ def _check_possible(layers: Sequence[Layer], budgets: Mapping[str, float], rest:
             )
 
 
-def _import_scipy() -> Any:
+def import_scipy() -> Any:
+    """Returns what of SciPy is needed, or raises with what to install."""
     try:
         from scipy import optimize, sparse
     except ImportError as error:

@@ -24,7 +24,7 @@ from cruciform.nn.inspect import spec_of
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
 
-SECONDS, MACS, PARAMS, BYTES = "seconds", "MACs", "parameters", "bytes"
+BUDGETED = SECONDS, MACS, PARAMS, BYTES = "seconds", "MACs", "parameters", "bytes"
 CANDIDATES = (
     DENSE, "lr", "sf", "lr-join", "lr-join-wfull", "cross:full=0.125", "cross:full=0.25", "cross:full=0.5",
     "cross:width=0.5,join", "cross:width=0.75,join", "cross:width=0.5,full=0.25,join", "cross:full=0.5,join",

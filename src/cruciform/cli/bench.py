@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, console, find_target, measuring, print_json, print_table
+from cruciform.cli.common import JsonOption, console, find_target, measuring, picture, print_json, print_table
 from cruciform.words import plural
 
 
@@ -18,7 +18,9 @@ def bench(
     rounds: Annotated[int, typer.Option(min=2, help="Turns of each network; the shortest counts.")] = 7,
     patience: Annotated[float, typer.Option(min=0, help="Seconds for each network's search, layer by layer.")] = 120,
     result: Annotated[Path | None, typer.Option(help="Record into this file, each part when it is done.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw MACs against milliseconds into this file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(callback=picture, help="Draw MACs against milliseconds into this file.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure networks in their fastest forms against the fastest dense baseline of any engine, side by side.

@@ -15,6 +15,7 @@ from cruciform.cli.common import (
     print_json,
     print_table,
     read_amount,
+    refuse_saved,
 )
 from cruciform.errors import OptionError
 
@@ -63,10 +64,11 @@ def budget(
     from cruciform.store.directory import Base, save
 
     given = {SECONDS: time, MACS: macs, PARAMS: params, BYTES: size_bytes}
-    limits = {name: read_limit(text) for name, text in given.items() if text}
+    limits = {name: read_limit(text, name) for name, text in given.items() if text}
     valuation = Valuation(
         tuple(candidate or CANDIDATES), dict(map(_read_importance, importance or [])), tuple(protect or ())
     )
+    refuse_saved(network)
     model, usual = find_model(network, size)
     setting = Setting(find_target(target), usual, batch=batch, threads=threads, rounds=rounds)
     with measuring() as tell:
@@ -101,14 +103,21 @@ def budget(
     console().print(f"measured: {in_units(SECONDS, measured)}; value {plan.value:.3f} of 1 (a proxy)")
 
 
-UNITS = {"%": 0.01, "ms": 1e-3, "s": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "KB": 1e3, "MB": 1e6, "GB": 1e9, "": 1.0}
+COUNTS = {"%": 0.01, "": 1.0, "K": 1e3, "M": 1e6, "G": 1e9}
+UNITS = {  # of what is budgeted, with examples
+    "seconds": ({"%": 0.01, "ms": 1e-3, "s": 1.0}, "60% or 12ms"),
+    "MACs": (COUNTS, "50% or 500M"),
+    "parameters": (COUNTS, "50% or 5M"),
+    "bytes": ({"%": 0.01, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9}, "50% or 8MB"),
+}
 
 
-def read_limit(text: str) -> "Limit":
-    """Reads ``60%``, ``12ms``, ``50M`` or ``8MB``."""
+def read_limit(text: str, what: str) -> "Limit":
+    """Reads ``60%``, ``12ms``, ``50M`` or ``8MB``, as it can be of seconds, MACs, parameters or bytes."""
     from cruciform.budget.api import Limit
 
-    amount, unit = read_amount(text, UNITS, "budget; write 60%, 12ms, 50M or 8MB")
+    units, examples = UNITS[what]
+    amount, unit = read_amount(text, units, f"budget of {what}; write {examples}")
     return Limit(amount, relative=unit == "%")
 
 

@@ -123,9 +123,9 @@ def _find_saved(name: str, size: str | None) -> Found | None:
         if size is None and recorded is None:
             raise OptionError(f"{name} does not say the size of its input; add --input, for instance --input 3x224x224")
         return Found(load(path), read_size(size) if size else recorded or (), None)
-    from cruciform.train.run import Run
+    from cruciform.train.layout import is_run
 
-    if Run(path).exists:
+    if is_run(path):
         from cruciform.train.judge import trained_network
 
         trained = trained_network(path)
@@ -133,11 +133,28 @@ def _find_saved(name: str, size: str | None) -> Found | None:
     return None
 
 
+def refuse_saved(name: str) -> None:
+    """Raises where a network is named that is converted already: its like begins with a dense one."""
+    from cruciform.store.directory import CARD
+
+    if (Path(name) / CARD).is_file():
+        raise OptionError(f"{name} is a model directory, converted already; begin with a dense network by its name")
+
+
+def picture(path: Path | None) -> Path | None:
+    """Refuses a picture that could not be written, before the work that it is to show."""
+    if path is not None:
+        from cruciform.plot.style import check_picture
+
+        check_picture(path)
+    return path
+
+
 def find_images(name: str, *, count: int = 300) -> "NDArray[Any]":
     """Returns the first training images of a run, as its network is judged on images."""
-    from cruciform.train.run import Run
+    from cruciform.train.layout import is_run
 
-    if not Run(Path(name)).exists:
+    if not is_run(Path(name)):
         raise OptionError(
             f"this target learns its ranges from images, and {name} has none of its own; name a run of "
             "'cruciform train', for instance runs/nin_c3_lr_cifar10"

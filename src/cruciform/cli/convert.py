@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, SizeOption, console, print_json, print_table, read_size
+from cruciform.cli.common import JsonOption, SizeOption, console, print_json, print_table, read_size, refuse_saved
 
 
 def convert(
@@ -17,13 +17,17 @@ def convert(
         typer.Option("--output", "-o", help="Write a model directory here; left out: only say what would be."),
     ] = None,
     scheme: Annotated[
-        str, typer.Option(help="full, sf, lr, lr-join, lr-join-wfull, or cross:full=0.25 and the like.")
+        str,
+        typer.Option(
+            help="full, sf, lr, lr-join, lr-join-wfull, or cross:full=0.25 and the like; for volumes also cross3, "
+            "planes, axial."
+        ),
     ] = "lr",
     init: Annotated[
         str,
         typer.Option(
             help="auto: pytorch where the network has norms, paper-completed elsewhere; or paper-completed, "
-            "paper-literal, per-group, pytorch, identity; or fit: the weights that it has."
+            "paper-literal, paper-identity, per-group, pytorch, identity; or fit: the weights that it has."
         ),
     ] = "auto",
     protect: Annotated[
@@ -44,6 +48,7 @@ def convert(
     from cruciform.sources.build import build_network
     from cruciform.store.directory import Base, save
 
+    refuse_saved(network)
     built = build_network(network)
     rule = where.channels(channels) if channels > 1 else where.everywhere()
     rules = Rules(

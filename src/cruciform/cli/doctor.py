@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, ModelArgument, SizeOption, console, find_trained, print_json, print_table
+from cruciform.cli.common import (
+    JsonOption,
+    ModelArgument,
+    SizeOption,
+    console,
+    find_trained,
+    picture,
+    print_json,
+    print_table,
+)
 from cruciform.errors import OptionError
 from cruciform.words import plural
 
@@ -19,7 +28,8 @@ def doctor(
     init: Annotated[
         str | None,
         typer.Option(
-            help="Initialise it anew: paper-completed, paper-literal, per-group, pytorch or identity. Left out: "
+            help="Initialise it anew: paper-completed, paper-literal, paper-identity, per-group, pytorch or "
+            "identity. Left out: "
             "networks of the zoo by paper-completed, your own as they are."
         ),
     ] = None,
@@ -30,7 +40,10 @@ def doctor(
     batch: Annotated[int, typer.Option(min=1, help="How many noise images.")] = 4,
     seed: Annotated[int, typer.Option(help="Seed of the weights and the noise.")] = 0,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw the findings into this file (.png, .svg, .pdf); needs the extra 'plot'.")
+        Path | None,
+        typer.Option(
+            callback=picture, help="Draw the findings into this file (.png, .svg, .pdf); needs the extra 'plot'."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -49,6 +62,7 @@ def doctor(
         from cruciform.plot.doctor import draw_diagnosis
 
         draw_diagnosis(diagnosis, plot, title=f"{model}, {init or 'as built'}")
+        console(error=True).print(f"drawn: {plot}")
     if as_json:
         print_json({**asdict(diagnosis), "verdict": diagnosis.verdict, "trainable": diagnosis.trainable})
     else:

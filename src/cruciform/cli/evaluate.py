@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.common import DeviceOption, JsonOption, console, print_json, print_table
+from cruciform.cli.common import DeviceOption, JsonOption, console, picture, print_json, print_table
 from cruciform.words import plural
 
 MOST_LISTED = 100  # classes
@@ -21,7 +21,9 @@ def evaluate(
         typer.Option("--set", metavar="KEY=VALUE", help="Change the recipe, as --set evaluation.batch=64."),
     ] = None,
     device: DeviceOption = "auto",
-    plot: Annotated[Path | None, typer.Option(help="Draw which classes are taken for which into this file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(callback=picture, help="Draw which classes are taken for which into this file.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Judge the newest checkpoint of a run, or a model directory, on every sample once.

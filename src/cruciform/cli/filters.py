@@ -5,7 +5,16 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, ModelArgument, SizeOption, console, find_trained, print_json, print_table
+from cruciform.cli.common import (
+    JsonOption,
+    ModelArgument,
+    SizeOption,
+    console,
+    find_trained,
+    picture,
+    print_json,
+    print_table,
+)
 
 MOST_DRAWN = 24  # layers; more would make a picture that nobody can look at
 
@@ -14,7 +23,13 @@ def filters(
     model: ModelArgument,
     plot: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="PNG", help="Draw into this file (.png, .svg, .pdf); needs 'plot'."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PNG",
+            callback=picture,
+            help="Draw into this file (.png, .svg, .pdf); needs 'plot'.",
+        ),
     ] = None,
     layer: Annotated[
         str, typer.Option(metavar="PATTERN", help="Only layers of this name, as 'blocks.*' or a part of it.")
@@ -38,6 +53,7 @@ def filters(
             "below zero, violet above. Dashed: the effective rank. Energy: of each group of the first stage."
         )
         save(draw_filters(found[:MOST_DRAWN], source=source), plot)
+        console(error=True).print(f"drawn: {plot}")
     if as_json:
         print_json([one.to_dict() for one in found])
         return

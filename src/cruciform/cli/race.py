@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cruciform.cli.common import DeviceOption, JsonOption, console, interruptible, print_json, print_table
+from cruciform.cli.common import (
+    DeviceOption,
+    JsonOption,
+    console,
+    interruptible,
+    picture,
+    print_json,
+    print_table,
+)
 from cruciform.errors import OptionError
 
 if TYPE_CHECKING:
@@ -33,7 +41,9 @@ def race(
     result: Annotated[
         Path | None, typer.Option(help="Record into this file, each run when it ends; what is in it is not run again.")
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw accuracy against time into this file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(callback=picture, help="Draw accuracy against time into this file.")
+    ] = None,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

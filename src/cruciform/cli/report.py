@@ -28,13 +28,19 @@ def report(
     from cruciform.files import write_text
     from cruciform.report.facts import gather_facts
     from cruciform.report.page import render_page
+    from cruciform.train.layout import is_run
 
     found = find_trained(model, size)
     with measuring() as tell:
         tell(model)
+        run = None
+        if is_run(Path(model)):
+            from cruciform.report.of_run import read_run
+
+            run = read_run(Path(model))
         facts = gather_facts(
-            model, found.model, found.input_size, rounds=rounds, deployments=tuple(deployments or ())
-        )  # fmt: skip
+            model, found.model, found.input_size, run=run, rounds=rounds, deployments=tuple(deployments or ())
+        )
     page = render_page(facts)
     output.parent.mkdir(parents=True, exist_ok=True)
     write_text(output, page)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cruciform.cli.common import JsonOption, print_json, print_table
+from cruciform.cli.common import JsonOption, console, print_json, print_table
 from cruciform.errors import CruciformError
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ def runs(
     found = [_status(run) for run in find_runs(folder)]
     if as_json:
         print_json(found)
+        return
+    if not found:
+        console().print(f"there are no runs below {folder}")
         return
     print_table(
         f"runs below {folder}",

@@ -34,6 +34,7 @@ def write(
 
     Example: cruciform shard write imagenette/train shards/train --size 64MB
     """
+    from cruciform.data.folder import NAMES
     from cruciform.data.shard_write import Writing, list_items, write_shards
 
     listing = list_items(images)
@@ -44,10 +45,15 @@ def write(
     if as_json:
         print_json({"out": str(out), "samples": manifest.samples, "shards": len(manifest.shards), "bytes": total})
         return
+    splits = ("train", *NAMES["test"])
+    advice = (
+        f"Train on them with --set data.kind=shards --set data.path={out.resolve().parent}"
+        if out.name in splits
+        else f"To train on them, call the folder {' or '.join(splits)}"
+    )
     console().print(
         f"{plural(manifest.samples, 'sample')} of {plural(len(manifest.classes), 'class', 'classes')} in "
-        f"{plural(len(manifest.shards), 'shard')}, {total:,} bytes. "
-        f"Train on them with --set data.kind=shards --set data.path={out.parent}"
+        f"{plural(len(manifest.shards), 'shard')}, {total:,} bytes. {advice}"
     )
 
 

@@ -22,7 +22,7 @@ from cruciform.nn.initialise import AUTO, rule_for
 from cruciform.nn.inspect import plan_of, spec_of
 from cruciform.plan import LayerPlan
 from cruciform.registry import did_you_mean
-from cruciform.schemes import Scheme, make_plan
+from cruciform.schemes import Scheme, find_scheme, make_plan
 
 SchemeChoice = str | Scheme | Mapping[str, str | Scheme]
 FIT = "fit"
@@ -189,6 +189,9 @@ def _plan(model: nn.Module, rules: Rules) -> ConversionReport:
     total = counted.macs if counted else None
     found = [item for item in find_modules(model).values() if is_convolution(item.module)]
     _refuse_idle_patterns(rules, [name for item in found for name in item.names])
+    for scheme in rules.scheme.values() if isinstance(rules.scheme, Mapping) else (rules.scheme,):
+        if isinstance(scheme, str):  # what no layer can take is a slip; what this layer can't is its reason
+            find_scheme(scheme)
     rows: list[LayerChange] = []
     for index, item in enumerate(found):
         count = counts.get(item.name) if total is not None else None

@@ -5,9 +5,9 @@ from pathlib import Path
 from stat import S_ISREG
 
 import numpy as np
-from PIL import Image as Pillow
 
 from cruciform.data.image_guard import refuse_many_scans, refuse_many_segments
+from cruciform.data.pillow import Pillow
 from cruciform.data.source import DATASETS, Image, Opening, Sample, need_path
 from cruciform.errors import BadSampleError, DataError
 

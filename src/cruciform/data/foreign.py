@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image as Pillow
 
+from cruciform.data.pillow import Pillow
 from cruciform.data.source import Image
 from cruciform.errors import DataError
 

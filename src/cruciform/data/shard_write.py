@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image as Pillow
 
 from cruciform.data.folder import SUFFIXES, decode
+from cruciform.data.pillow import Pillow
 from cruciform.data.shard_index import FORMAT, INDEX, MANIFEST, NAMES, RECORD, File, Manifest, about_sample, checksum
 from cruciform.errors import DataError, OptionError
 from cruciform.files import sha256, sync, write_text

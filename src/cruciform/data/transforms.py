@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from PIL import Image as Pillow
 
+from cruciform.data.pillow import Pillow
 from cruciform.data.randomness import SampleGenerator
 from cruciform.data.setting import Setting
 from cruciform.data.source import Image

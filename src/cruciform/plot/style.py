@@ -1,10 +1,11 @@
 """How all pictures look, and the one place that imports matplotlib."""
 
 import textwrap
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cruciform.errors import MissingExtraError
+from cruciform.errors import MissingExtraError, OptionError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +26,9 @@ COLUMN: Final = 3.5
 PAGE: Final = 7.0
 SMALL: Final = 7.0
 
+ENDINGS = (".png", ".svg", ".pdf")
+MISSING = "pictures need matplotlib; install it with: pip install 'cruciform[plot]'"
+
 
 def new_figure(width: float, height: float) -> "tuple[Figure, Axes]":
     """Returns a figure, in inches, that is drawn without a screen."""
@@ -40,7 +44,7 @@ def empty_figure(width: float, height: float) -> "Figure":
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingExtraError("pictures need matplotlib; install it with: pip install 'cruciform[plot]'") from error
+        raise MissingExtraError(MISSING) from error
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
@@ -70,6 +74,15 @@ def add_legend(figure: "Figure", axes: "Axes", *, columns: int = 3) -> None:
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, fontsize=SMALL, frameon=False)
 
 
+def check_picture(path: Path) -> None:
+    """Raises where no picture could be written there: before the work that it is to show, which may take hours."""
+    if path.suffix.lower() not in ENDINGS:
+        raise OptionError(f"{path}: pictures end in {', '.join(ENDINGS)}")
+    if find_spec("matplotlib") is None:
+        raise MissingExtraError(MISSING)
+
+
 def save(figure: "Figure", path: Path) -> None:
-    """Writes the figure in the format of the path's ending."""
+    """Writes the figure in the format of the path's ending; makes the folder where there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=160)

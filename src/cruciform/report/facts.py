@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from cruciform.deploy.package import REPORT as DEPLOYED
-from cruciform.errors import DataError, DiagnosisError, OptionError, first_line
+from cruciform.errors import DiagnosisError, OptionError
 from cruciform.measure.filters import LayerFilters, network_filters
 from cruciform.measure.gradients import Diagnosis, diagnose
 from cruciform.measure.latency import time_layers
@@ -20,13 +19,6 @@ from cruciform.nn.inspect import plan_of
 from cruciform.plan import LayerPlan
 from cruciform.store.directory import CARD
 from cruciform.store.directory import REPORT as CONVERTED
-from cruciform.train.datasets import open_datasets
-from cruciform.train.journal import read_journal
-from cruciform.train.judge import data_of
-from cruciform.train.network import build_model
-from cruciform.train.prepared import first_images
-from cruciform.train.run import Run
-from cruciform.train.runtime import Alone
 
 
 @dataclass(frozen=True)
@@ -78,6 +70,21 @@ class Training:
 
 
 @dataclass(frozen=True)
+class RunFacts:
+    """What is known of a run besides its network.
+
+    Attributes:
+        training: How it went.
+        beginning: The network that it began with; None where that can't be made any more.
+        about: What that is, or why it can't be made.
+    """
+
+    training: Training
+    beginning: nn.Module | None
+    about: str
+
+
+@dataclass(frozen=True)
 class Facts:
     """All that a report says.
 
@@ -125,7 +132,13 @@ class Facts:
 
 
 def gather_facts(
-    name: str, model: nn.Module, input_size: tuple[int, ...], *, rounds: int = 5, deployments: Sequence[Path] = ()
+    name: str,
+    model: nn.Module,
+    input_size: tuple[int, ...],
+    *,
+    run: RunFacts | None = None,
+    rounds: int = 5,
+    deployments: Sequence[Path] = (),
 ) -> Facts:
     """Looks at a network from all sides.
 
@@ -133,11 +146,11 @@ def gather_facts(
         name: What was asked for: a run, a model directory, or a network by name.
         model: The network.
         input_size: Of one input.
+        run: What is known of a run besides.
         rounds: How often layers are timed; 0 leaves times out.
         deployments: Artefacts of ``cruciform deploy``, besides those inside the directory.
     """
     path = Path(name)
-    run = Run(path) if Run(path).exists else None
     directory = path if run or (path / CARD).is_file() else None
     counted = profile(model, input_size)
     seconds = time_layers(model, input_size, rounds=rounds) if rounds else {}
@@ -155,7 +168,7 @@ def gather_facts(
         diagnosis=diagnosis,
         diagnosed=diagnosed,
         filters=tuple(_filters(model)),
-        training=_training(run) if run else None,
+        training=run.training if run else None,
         deployments=tuple(_deployments(directory, deployments)),
         circumstances=circumstances(),
     )
@@ -195,20 +208,14 @@ def _reasons(path: Path) -> dict[str, str]:
         return {}  # it is for people; a directory is whole without
 
 
-def _diagnose(model: nn.Module, input_size: tuple[int, ...], run: Run | None) -> tuple[Diagnosis | None, str]:
+def _diagnose(model: nn.Module, input_size: tuple[int, ...], run: RunFacts | None) -> tuple[Diagnosis | None, str]:
     which = "the weights as they are"
     if run:
         # The question is whether it could learn when it began, not what is left of the gradient at the end.
-        recipe, (classes, _) = run.recipe(), data_of(run)
-
-        def images(count: int) -> Tensor:
-            return first_images(recipe, open_datasets(recipe.data, Alone(torch.device("cpu")))[0], count)
-
-        try:
-            model = build_model(recipe.model, classes=classes, seed=recipe.seed, images=images)
-        except DataError as error:
-            return None, f"the network that the run began with was fitted to its data, and {first_line(error)}"
-        which = f"the initial weights of the run (seed {recipe.seed})"
+        which = run.about
+        if run.beginning is None:
+            return None, which
+        model = run.beginning
     try:
         return diagnose(model, input_size), which
     except DiagnosisError as error:
@@ -220,15 +227,6 @@ def _filters(model: nn.Module) -> list[LayerFilters]:
         return network_filters(model)
     except OptionError:  # no layer has a window
         return []
-
-
-def _training(run: Run) -> Training:
-    lines = read_journal(run.log)
-    return Training(
-        run.status(),
-        [line for line in lines if line.get("event") == "epoch"],
-        [line for line in lines if line.get("event") == "step"],
-    )
 
 
 def _deployments(directory: Path | None, others: Sequence[Path]) -> Iterator[Mapping[str, Any]]:

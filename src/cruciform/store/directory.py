@@ -13,11 +13,11 @@ layers of the plans in their places and loads the weights. Nothing in a director
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_file, load_model, save_model
 from torch import nn
 
 from cruciform.conversion.api import build_layer, finish_layer
@@ -85,21 +85,73 @@ def load(directory: Path | str, model: nn.Module | None = None) -> nn.Module:
     """
     directory = Path(directory)
     card = _read_card(directory)
-    plans = {name: LayerPlan.from_dict(plan) for name, plan in card["layers"].items()}
     if model is None:
-        reference, options = card["base"]["reference"], card["base"]["options"]
-        if reference is None:
-            raise StoreError(
-                f"{directory} does not say how its base network is built; give it: load({str(directory)!r}, model)"
-            )
-        _compare_sizes(directory, reference, options, plans)
-        model = build_network(reference, options).model
+        model, plans = _build_base(directory, card, {})
+    else:
+        plans = _plans(card)
     model = _put_plans_(model, plans)
     try:
         load_model(model, str(directory / WEIGHTS))
     except (RuntimeError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise StoreError(f"the weights in {directory} do not fit the network: {first_line(error)}") from error
     return model
+
+
+class Adapted(NamedTuple):
+    """A network that was loaded with other options than it was saved with.
+
+    Attributes:
+        model: The network.
+        anew: Names of tensors that have another shape now, and begin as the source of the network made them.
+    """
+
+    model: nn.Module
+    anew: tuple[str, ...]
+
+
+def load_with(directory: Path | str, options: Mapping[str, Any]) -> Adapted:
+    """Rebuilds a converted network with other options of its base, as for another number of classes.
+
+    Args:
+        directory: What ``save`` wrote.
+        options: Besides those that it was saved with, or in their place.
+    """
+    directory = Path(directory)
+    card = _read_card(directory)
+    base, plans = _build_base(directory, card, options)
+    model = _put_plans_(base, plans)
+    saved, own = load_file(directory / WEIGHTS), model.state_dict(keep_vars=True)
+    anew = tuple(name for name, tensor in saved.items() if name in own and own[name].shape != tensor.shape)
+    fitting = {name: tensor for name, tensor in saved.items() if name not in anew}
+    missing, unexpected = model.load_state_dict(fitting, strict=False)
+    loaded = {id(own[name]) for name in fitting if name in own}  # of those that share memory, one name is saved
+    lost = [name for name in missing if name not in anew and id(own[name]) not in loaded]
+    if lost or unexpected:
+        raise StoreError(f"the weights in {directory} do not fit the network: {', '.join([*lost, *unexpected][:3])}")
+    return Adapted(model, anew)
+
+
+def _plans(card: Mapping[str, Any]) -> dict[str, LayerPlan]:
+    return {name: LayerPlan.from_dict(plan) for name, plan in card["layers"].items()}
+
+
+def _build_base(
+    directory: Path, card: Mapping[str, Any], options: Mapping[str, Any]
+) -> tuple[nn.Module, dict[str, LayerPlan]]:
+    """Builds the network that was converted, and returns the plans of its layers."""
+    reference, known, plans = card["base"]["reference"], card["base"]["options"], _plans(card)
+    if reference is None:
+        raise StoreError(
+            f"{directory} does not say how its base network is built; give it: load({str(directory)!r}, model)"
+        )
+    _compare_sizes(directory, reference, known, plans)
+    return build_network(reference, {**known, **options}).model, plans
+
+
+def base_of(directory: Path | str) -> str | None:
+    """Returns the reference of the network that was converted; None where only its owner's code can build it."""
+    reference: str | None = _read_card(Path(directory))["base"]["reference"]
+    return reference
 
 
 def input_size(directory: Path | str) -> tuple[int, ...] | None:

@@ -10,11 +10,9 @@ from typing import Any
 
 from cruciform.errors import RecipeError
 from cruciform.registry import Registry, did_you_mean
+from cruciform.train.layout import RUN_RECIPE, is_run
 from cruciform.train.recipe import Recipe
 from cruciform.train.table import read_table
-
-RUN_RECIPE = "recipe.json"
-"""The recipe of a run, in its directory."""
 
 
 def load_recipe(given: str | Path, changes: Sequence[str] = ()) -> Recipe:
@@ -43,7 +41,7 @@ def describe_recipe(name: str) -> str:
 
 def _read(given: str | Path) -> dict[str, Any]:
     path = Path(given)
-    if (path / RUN_RECIPE).is_file():
+    if is_run(path):
         return _parsed(path / RUN_RECIPE, json.loads)
     if path.suffix == ".toml":
         return _parsed(path, tomllib.loads)

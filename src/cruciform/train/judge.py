@@ -10,7 +10,7 @@ from torch import nn
 from cruciform.data.loader import Loader, input_size
 from cruciform.data.order import Order
 from cruciform.errors import CheckpointError, RunError
-from cruciform.store.directory import CARD
+from cruciform.store.directory import CARD, load
 from cruciform.train.checkpoint import Checkpoint
 from cruciform.train.cookbook import load_recipe
 from cruciform.train.datasets import open_datasets
@@ -129,8 +129,10 @@ def _newest(run: Run) -> Checkpoint:
 
 
 def _restore(recipe: Recipe, checkpoint: Checkpoint | None, runtime: Alone, *, classes: int) -> Learner:
-    """Returns a learner as a checkpoint left it, or as it begins."""
-    learner = Learner(recipe, build_model(recipe.model, classes=classes, seed=recipe.seed), runtime, classes=classes)
+    """Returns a learner as a checkpoint left it, or with the network of a model directory as it is."""
+    name = recipe.model.name
+    model = build_model(recipe.model, classes=classes, seed=recipe.seed) if checkpoint else load(name)
+    learner = Learner(recipe, model, runtime, classes=classes)
     if checkpoint:
         learner.load_state_(checkpoint.tensors, checkpoint.part("learner"))
     return learner

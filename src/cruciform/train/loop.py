@@ -139,11 +139,13 @@ class _Training:
         self._data = {"classes": len(train_set.classes), "input_size": list(input_size(test_set, recipe.prepare))}
         self.per_epoch = self.loader.order.steps_per_epoch
         self.steps = recipe.epochs * self.per_epoch
+        notices: list[str] = []
         model = inputs.model or build_model(
             recipe.model,
             classes=len(train_set.classes),
             seed=recipe.seed,
             images=lambda count: first_images(recipe, train_set, count),
+            notice=notices.append,
         )
         self.learner = Learner(recipe, model, runtime, classes=len(train_set.classes))
         self.progress = Progress()
@@ -155,11 +157,11 @@ class _Training:
             "started",
             Plan(run.directory, self.progress.step, self.steps, self.per_epoch, len(train_set), runtime.world),
         )
-        for problem in problems:
-            self._tell("noticed", f"passed over a damaged checkpoint: {problem}", self.progress.step)
+        notices += [f"passed over a damaged checkpoint: {problem}" for problem in problems]
         slow = emulation(recipe.precision) if runtime.device.type == "cpu" else None
-        if slow:
-            self._tell("noticed", f"{slow}; --set precision=fp32 is faster here", self.progress.step)
+        notices += [f"{slow}; --set precision=fp32 is faster here"] if slow else []
+        for what in notices:
+            self._tell("noticed", what, self.progress.step)
         self._saved_at = time.monotonic()
         self._figures: dict[str, Any] = {}
         self._unreadable: list[tuple[int, str]] = []  # samples that this rank has met and not yet told the others of

@@ -1,7 +1,8 @@
 """The network that a recipe names: built, converted where asked, initialised; the same for the same seed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from cruciform.errors import OptionError
 from cruciform.models.network import Network
 from cruciform.nn.initialise import AUTO, initialise_
 from cruciform.sources.build import build_network, split_reference
-from cruciform.store.directory import CARD, load
+from cruciform.store.directory import CARD, base_of, load, load_with
 from cruciform.train.recipe import ModelTable
 
 TAKES_CLASSES = ("zoo", "timm", "torchvision")
@@ -19,9 +20,14 @@ TAKES_CLASSES = ("zoo", "timm", "torchvision")
 
 
 def build_model(
-    table: ModelTable, *, classes: int, seed: int, images: Callable[[int], Tensor] | None = None
+    table: ModelTable,
+    *,
+    classes: int,
+    seed: int,
+    images: Callable[[int], Tensor] | None = None,
+    notice: Callable[[str], None] = lambda what: None,
 ) -> nn.Module:
-    """Builds a network.
+    """Builds a network, or reads a converted one from its directory.
 
     Args:
         table: What the recipe says of it.
@@ -29,21 +35,33 @@ def build_model(
         seed: Of its initial weights.
         images: Gives so many training images, for networks that compute something from them; left out where weights
             will be loaded.
+        notice: Told what of a directory's weights could not be used.
     """
     with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
         torch.manual_seed(seed)
         if (Path(table.name) / CARD).is_file():
-            if table.options or table.scheme or table.init:
-                raise OptionError(f"{table.name} is a model directory: it takes no options, scheme or init")
-            return load(table.name)
+            return _read(table, classes, notice)
         return _build(table, classes, images)
+
+
+def _read(table: ModelTable, classes: int, notice: Callable[[str], None]) -> nn.Module:
+    if table.scheme or table.init:
+        raise OptionError(f"{table.name} is a model directory: it has its scheme and weights, and takes no other")
+    options = _with_classes(base_of(table.name), table.options, classes)
+    model, anew = load_with(table.name, options) if options else (load(table.name), ())
+    if anew:
+        notice(f"{', '.join(anew)}: of another shape in {table.name}; they begin anew, as for a network that is built")
+    return model
+
+
+def _with_classes(reference: str | None, options: Mapping[str, Any], classes: int) -> dict[str, Any]:
+    takes = reference is not None and split_reference(reference)[0] in TAKES_CLASSES
+    return {"num_classes": classes, **options} if takes else dict(options)
 
 
 def _build(table: ModelTable, classes: int, images: Callable[[int], Tensor] | None) -> nn.Module:
     source, _ = split_reference(table.name)
-    options = dict(table.options)
-    if source in TAKES_CLASSES:
-        options.setdefault("num_classes", classes)
+    options = _with_classes(table.name, table.options, classes)
     if source == "zoo" and table.init:
         options["init"] = table.init
     model, size = build_network(table.name, options)

@@ -20,8 +20,9 @@ from typing import Any, Literal, get_args
 from cruciform.errors import RunError
 from cruciform.files import sweep, write_text
 from cruciform.train.checkpoint import Checkpoints
-from cruciform.train.cookbook import RUN_RECIPE, load_recipe
+from cruciform.train.cookbook import load_recipe
 from cruciform.train.journal import read_journal
+from cruciform.train.layout import RUN_RECIPE, is_run
 from cruciform.train.recipe import Recipe
 
 State = Literal["running", "done", "interrupted", "failed", "stopped"]
@@ -49,7 +50,7 @@ class Run:
     @property
     def exists(self) -> bool:
         """Whether there is a run here."""
-        return (self.directory / RUN_RECIPE).is_file()
+        return is_run(self.directory)
 
     @property
     def has_begun(self) -> bool:

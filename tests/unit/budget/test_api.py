@@ -18,7 +18,7 @@ from cruciform.cli.main import app
 from cruciform.deploy.build import Setting
 from cruciform.deploy.clock import Timing
 from cruciform.deploy.targets import TARGETS
-from cruciform.errors import BudgetError, OptionError
+from cruciform.errors import BudgetError, CruciformError, OptionError
 from cruciform.measure.macs import profile
 
 SIZE = (3, 32, 32)
@@ -131,8 +131,23 @@ def test_the_command_writes_a_model_directory_with_a_report(tmp_path: Path, monk
 
 
 def test_budgets_are_read_with_their_units() -> None:
-    assert [read_limit(text) for text in ("60%", "12ms", "50M", "8MB", "1.5")] == [
+    given = [("60%", "seconds"), ("12ms", "seconds"), ("50M", "MACs"), ("8MB", "bytes"), ("1.5", "parameters")]
+    assert [read_limit(*one) for one in given] == [
         Limit(0.6, relative=True), Limit(0.012), Limit(5e7), Limit(8e6), Limit(1.5),
     ]  # fmt: skip
-    with pytest.raises(OptionError, match="'fast' is no budget"):
-        read_limit("fast")
+    for text, what in (("fast", "seconds"), ("60", "seconds"), ("8MB", "seconds"), ("12ms", "MACs"), ("50M", "bytes")):
+        with pytest.raises(OptionError, match=f"'{text}' is no budget of {what}; write .0%"):
+            read_limit(text, what)
+
+
+def test_what_is_wrong_is_said_before_anything_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cruciform.budget.api.survey_network", None)
+    limits = {SECONDS: Limit(0.5, relative=True)}
+    setting = Setting(TARGETS.get("torch"), SIZE)
+    for wrong, valuation, error in (
+        ({}, Valuation(), "a budget is missing"),
+        ({"watts": Limit(1.0)}, Valuation(), "watts can't be budgeted"),
+        (limits, Valuation(("lrr",)), "unknown scheme 'lrr'"),
+    ):
+        with pytest.raises(CruciformError, match=error):
+            plan_budget(network(), setting, wrong, tmp_path, valuation=valuation)

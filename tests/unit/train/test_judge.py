@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from cruciform import convert, create_model, save
-from cruciform.errors import DataError, RunError
+from cruciform.errors import DataError, RunError, ShapeError
 from cruciform.store.directory import Base
 from cruciform.train.checkpoint import Checkpoint
 from cruciform.train.cookbook import load_recipe
+from cruciform.train.journal import read_journal
 from cruciform.train.judge import data_of, judge, trained_network
 from cruciform.train.run import Run
 from cruciform.train.start import train_network
@@ -57,3 +58,16 @@ def test_a_network_is_judged_by_the_recipe_of_another(data: Path, tmp_path: Path
 def test_a_run_is_judged_by_its_own_recipe(run: Path) -> None:
     with pytest.raises(RunError, match="is judged on the data of its own recipe; leave out --recipe"):
         judge(run, recipe="nin_cifar10")
+
+
+def test_a_converted_network_is_trained_on_other_classes_and_the_log_says_so(data: Path, tmp_path: Path) -> None:
+    converted = convert(create_model("nin", num_classes=7), input_size=(3, 32, 32))
+    save(converted.model, tmp_path / "model", converted.report, base=Base("nin", {"num_classes": 7}))
+    changes = [*SMALL[1:], f'data.path="{data}"', f'model.name="{tmp_path / "model"}"']
+    run = tmp_path / "run"
+    train_network(load_recipe("modern_cifar10", changes), run)
+    notices = [line["what"] for line in read_journal(run / "log.jsonl") if line["event"] == "notice"]
+    assert any("features.cccp3_2.weight: of another shape" in what for what in notices)
+    # To judge it is another matter: what begins anew knows nothing.
+    with pytest.raises(ShapeError, match="tells 7 classes apart, the data has 10"):
+        judge(tmp_path / "model", recipe="modern_cifar10", changes=(f'data.path="{data}"',))

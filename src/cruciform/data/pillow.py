@@ -1,0 +1,10 @@
+"""Pillow, which reads images; or what to install."""
+
+from cruciform.errors import MissingExtraError
+
+try:
+    from PIL import Image as Pillow
+except ImportError as error:
+    raise MissingExtraError(f"images are read with Pillow ({error}): pip install 'cruciform[train]'") from error
+
+__all__ = ["Pillow"]

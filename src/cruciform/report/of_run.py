@@ -1,0 +1,38 @@
+"""What a report says of a run besides its network: how it went, and what it began with."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from cruciform.errors import DataError, first_line
+from cruciform.report.facts import RunFacts, Training
+from cruciform.train.datasets import open_datasets
+from cruciform.train.journal import read_journal
+from cruciform.train.judge import data_of
+from cruciform.train.network import build_model
+from cruciform.train.prepared import first_images
+from cruciform.train.run import Run
+from cruciform.train.runtime import Alone
+
+
+def read_run(directory: Path) -> RunFacts:
+    """Reads the log of a run, and builds the network that it began with."""
+    run = Run(directory)
+    lines = read_journal(run.log)
+    training = Training(
+        run.status(),
+        [line for line in lines if line.get("event") == "epoch"],
+        [line for line in lines if line.get("event") == "step"],
+    )
+    recipe, (classes, _) = run.recipe(), data_of(run)
+
+    def images(count: int) -> Tensor:
+        return first_images(recipe, open_datasets(recipe.data, Alone(torch.device("cpu")))[0], count)
+
+    try:
+        model = build_model(recipe.model, classes=classes, seed=recipe.seed, images=images)
+    except DataError as error:
+        why = f"the network that the run began with was fitted to its data, and {first_line(error)}"
+        return RunFacts(training, None, why)
+    return RunFacts(training, model, f"the initial weights of the run (seed {recipe.seed})")

@@ -1,0 +1,11 @@
+"""What marks a directory as a run: told without anything that a run needs to be read."""
+
+from pathlib import Path
+
+RUN_RECIPE = "recipe.json"
+"""The recipe of a run, in its directory."""
+
+
+def is_run(directory: Path) -> bool:
+    """Tells whether a directory is that of a run."""
+    return (directory / RUN_RECIPE).is_file()
