@@ -62,7 +62,6 @@ def doctor(
         from cruciform.plot.doctor import draw_diagnosis
 
         draw_diagnosis(diagnosis, plot, title=f"{model}, {init or 'as built'}")
-        console(error=True).print(f"drawn: {plot}")
     if as_json:
         print_json({**asdict(diagnosis), "verdict": diagnosis.verdict, "trainable": diagnosis.trainable})
     else:
@@ -73,6 +72,8 @@ def doctor(
             left=2,
         )
         out = console()
+        if plot:
+            out.print(f"drawn: {plot}")
         out.print(
             f"gradient over the depth of {plural(diagnosis.depth, 'block')}: {diagnosis.gradient_over_depth:.3g} "
             f"(trainable within {diagnosis.low:.3g} to {diagnosis.high:.3g})"

@@ -53,7 +53,6 @@ def filters(
             "below zero, violet above. Dashed: the effective rank. Energy: of each group of the first stage."
         )
         save(draw_filters(found[:MOST_DRAWN], source=source), plot)
-        console(error=True).print(f"drawn: {plot}")
     if as_json:
         print_json([one.to_dict() for one in found])
         return
@@ -81,5 +80,7 @@ def filters(
     for one in found:
         if one.why_not:
             out.print(f"{one.name} has no equal kernel: {one.why_not}", style="dim")
+    if plot:
+        out.print(f"drawn: {plot}")
     if plot and len(found) > MOST_DRAWN:
         out.print(f"the first {MOST_DRAWN} of {len(found)} layers are drawn; choose others with --layer PATTERN")
