@@ -18,7 +18,7 @@ from cruciform.data.foreign import ForeignTransform
 from cruciform.data.loader import Batch, Loader, input_size
 from cruciform.data.order import Order
 from cruciform.data.transforms import Transform
-from cruciform.errors import CheckpointError, CruciformError, DataError, NonFiniteError, RunError
+from cruciform.errors import BadSampleError, CheckpointError, CruciformError, DataError, NonFiniteError, RunError
 from cruciform.measure.processor import emulation
 from cruciform.train.checkpoint import Checkpoint, load
 from cruciform.train.datasets import open_datasets
@@ -164,7 +164,6 @@ class _Training:
             self._tell("noticed", what, self.progress.step)
         self._saved_at = time.monotonic()
         self._figures: dict[str, Any] = {}
-        self._unreadable: list[tuple[int, str]] = []  # samples that this rank has met and not yet told the others of
 
     def _loader(self, source: Any, batch: int, transforms: tuple[Transform, ...], *, shuffled: bool) -> Loader:
         order = Order(len(source), batch, self.recipe.seed if shuffled else None)
@@ -188,8 +187,7 @@ class _Training:
 
     def _step(self, batch: Batch) -> None:
         progress, recipe = self.progress, self.recipe
-        known = progress.bad_samples
-        self._unreadable += [(error.number, str(error)) for error in batch.bad if error.number not in known]
+        self._leave_out(batch.bad)
         moment = Moment(progress.step, self.steps, self.per_epoch, recipe.optimiser.rate)
         factor = recipe.schedule.rate_factor(moment, progress.plateau)
         result = self.learner.step(batch, progress.step, factor, steps=self.steps)
@@ -204,14 +202,19 @@ class _Training:
         rate = recipe.optimiser.rate * factor
         self._tell("stepped", StepRecord(progress.step, mean, rate, result.norm, batch.total, numbers))
 
-    def _leave_out(self) -> None:
-        """Writes down which samples can't be read, whichever rank met them, and stops where they are too many."""
+    def _leave_out(self, bad: Sequence[BadSampleError]) -> None:
+        """Writes down which samples can't be read, whichever rank met them, and stops where they are too many.
+
+        Before the step that they are left out of is taken, or it would be taken again with them once they are mended.
+        """
         known, what = self.progress.bad_samples, ""
-        for number, what in self.runtime.gather(self._unreadable):
+        new = [(error.number, str(error)) for error in bad if error.number not in known]
+        if not any(self.runtime.most(len(new))):
+            return
+        for number, what in self.runtime.gather(new):
             if number not in known:
                 known.append(number)
-                self._tell("noticed", f"left out: {what}", self.progress.step)
-        self._unreadable.clear()
+                self._tell("noticed", f"left out: {what}", self.progress.step + 1)
         table, samples = self.recipe.data, len(self.loader.source)
         if len(known) > table.max_bad * samples:
             raise DataError(
@@ -224,10 +227,8 @@ class _Training:
         progress, table = self.progress, self.recipe.checkpoint
         due = bool(table.steps) and progress.step % (table.steps or 1) == 0
         late = time.monotonic() - self._saved_at > 60 * table.minutes
-        # One agreement a step: a signal may have reached one rank only, clocks differ, and so do samples.
-        signal, due_now, unreadable = self.runtime.most(self.signals.received, int(due or late), len(self._unreadable))
-        if unreadable:
-            self._leave_out()
+        # All agree after each step: a signal may have reached one rank only, and clocks differ.
+        signal, due_now = self.runtime.most(self.signals.received, int(due or late))
         if signal:
             self._stop(signal)
         if progress.step % self.per_epoch == 0:
