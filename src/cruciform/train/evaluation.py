@@ -71,7 +71,7 @@ def evaluate(
         advance: Told how many batches of how many are done.
         stop: Asked after each batch; true ends the evaluation with ``EvaluationStopped``, on all ranks.
     """
-    classes = len(loader.source.classes)
+    runtime, classes = learner.runtime, len(loader.source.classes)
     confusion = torch.zeros(classes, classes, dtype=torch.int64)
     sums = torch.zeros(3, dtype=torch.float64)  # loss, top 5, top 1 of image and mirror image together
     asked = learner.recipe.evaluation
@@ -81,7 +81,7 @@ def evaluate(
     stopped = False
     bad: list[str] = []
     # Every rank has seen other batches: the statistics that count, and are saved, are the leader's.
-    learner.runtime.share_(learner.evaluated().buffers())
+    runtime.share_(learner.evaluated().buffers())
     with loader.batches(range(steps)) as batches:
         for number, batch in enumerate(batches, start=1):
             logits = learner.logits(batch)[: batch.counted].cpu()
@@ -98,7 +98,6 @@ def evaluate(
             if stop():
                 stopped = True
                 break
-    runtime = learner.runtime
     if any(runtime.most(int(stopped))):
         raise EvaluationStopped
     bad = runtime.gather(bad)
