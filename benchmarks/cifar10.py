@@ -2,12 +2,13 @@
 
 Judged on the test set, after every choice was made on held-out training images (``cifar10_study.py``). Each run is
 recorded when it ends, and not run again; runs that were interrupted go on. Two of these may run at once, for different
-networks. Other work may go on beside them: accuracies do not depend on it, and times are not taken from here. They are
-epochs × images ÷ the speed of a quiet machine (``training_speed.py``, all networks in turns).
+networks or seeds. Other work may go on beside them: accuracies do not depend on it, and times are not taken from here.
+They are epochs × images ÷ the speed of a quiet machine (``training_speed.py``, all networks in turns).
 
     python benchmarks/cifar10.py nin --seeds 2 --precision fp32        the paper's question; writes results/cifar10.json
     python benchmarks/cifar10.py fast --seeds 5 --precision fp32       the race, into the same file
     python benchmarks/cifar10.py fast --seeds 5 --only cifar_fast --precision fp32    one of its networks
+    python benchmarks/cifar10.py fast --first 3 --seeds 5 --precision fp32            its seeds 3 and 4
 
 The runs that are recorded are in 32 bits, for a processor that only emulates bfloat16. A file holds runs of one recipe:
 delete it to begin anew in bfloat16, the default.
@@ -67,7 +68,8 @@ def record(finishes: Sequence[Finish], command: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("suite", choices=SUITES)
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=2, help="how many, counted from 0")
+    parser.add_argument("--first", type=int, default=0, help="the first seed to run; the ones before it are left out")
     parser.add_argument("--only", action="append", help="a network; may be repeated")
     parser.add_argument("--precision", choices=("bf16", "fp32"), default="bf16")
     parser.add_argument("--runs", type=Path, default=Path("runs/cifar10"))
@@ -78,6 +80,7 @@ def main() -> None:
         if not given.only or name in given.only
     ]
     options = [
+        *([f"--first {given.first}"] if given.first else ()),
         f"--seeds {given.seeds}",
         f"--precision {given.precision}",
         *(f"--only {name}" for name in given.only or ()),
@@ -85,7 +88,7 @@ def main() -> None:
     command = " ".join(["python benchmarks/cifar10.py", given.suite, *options])
     known = read_finishes(RESULT)
     for finish in run_race(
-        contestants, range(given.seeds), given.runs, finished=known, observe=make_observer, command=command
+        contestants, range(given.first, given.seeds), given.runs, finished=known, observe=make_observer, command=command
     ):
         add_finish(finish, RESULT, lambda runs: record(runs, command))
         print(f"{finish.name} seed {finish.seed}: {finish.top1:.2%}, {finish.seconds:.0f} s", flush=True)
