@@ -13,6 +13,7 @@
     ├── DamagedError          a directory that is not what was written          (ValueError)
     ├── RecipeError           a recipe with a wrong key or value           3    (ValueError)
     ├── DataError             data that is missing, or not what it claims  4    (ValueError)
+    │   ├── AbsentError       a file that is not there
     │   └── BadSampleError    a sample that can't be read; others can
     ├── CheckpointError       a checkpoint that can't be written or read   5
     ├── NonFiniteError        a loss or weight that is no number any more  6    (ArithmeticError)
@@ -85,6 +86,10 @@ class DataError(CruciformError, ValueError):
     """Data is missing, or is not what it claims to be."""
 
     exit_code = 4
+
+
+class AbsentError(DataError):
+    """A file of a data set is not there: not the same as one that can't be read."""
 
 
 class BadSampleError(DataError):

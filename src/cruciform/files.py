@@ -53,12 +53,22 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[Path]:
-    """Gives a file to write, which takes the place of another when the block ends well: the old or the new, no less."""
-    part = path.with_name(f"{_PART}{path.name}")
-    yield part
-    sync(part)
-    part.replace(path)
+def new_file(path: Path, *, shared: bool = False) -> Iterator[Path]:
+    """Gives a file to write, which takes the place of another when the block ends well: the old or the new, no less.
+
+    Args:
+        path: Its name.
+        shared: Whether others may write it at the same time, as into a cache. Else what a killed process left is
+            overwritten by the next.
+    """
+    part = path.with_name(f"{_PART}{secrets.token_hex(4) + '-' if shared else ''}{path.name}")
+    try:
+        yield part
+        sync(part)
+        part.replace(path)
+    finally:
+        if shared:
+            part.unlink(missing_ok=True)
     sync(path.parent)
 
 

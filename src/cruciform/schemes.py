@@ -29,10 +29,10 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from cruciform.errors import PlanError
+from cruciform.errors import PlanError, SpecError
 from cruciform.plan import FilterGroup, LayerPlan, Stage
 from cruciform.registry import Registry
-from cruciform.spec import ConvSpec, Ints
+from cruciform.spec import MAX_RANK, ConvSpec, Ints
 
 Scheme: TypeAlias = Callable[[ConvSpec], LayerPlan]
 
@@ -86,6 +86,9 @@ def cross(
         raise PlanError(f"block must be 1 or more, not {block}")
     chosen = None if shapes is None else tuple(shapes)
     join_shape = "1" if join is True else join
+    written = [*(() if chosen == (PLANES,) else chosen or ()), *([join] if isinstance(join, str) else ())]
+    if written:
+        _refuse_slips(written)
 
     def scheme(spec: ConvSpec) -> LayerPlan:
         _refuse_groups(spec, "cross")
@@ -173,6 +176,19 @@ def _share_out(
         square = (window, (1,) * len(window))
         counts[square] = counts.get(square, 0) + whole
     return tuple(FilterGroup(kernel, count, dilation) for (kernel, dilation), count in counts.items() if count)
+
+
+def _refuse_slips(shapes: Sequence[str]) -> None:
+    """Raises where no window can have these shapes, whatever its rank: no layer's own reason, but a slip."""
+    for rank in range(1, MAX_RANK + 1):
+        try:
+            for text in shapes:
+                kernel, dilation = _shape(text, (1,) * rank)
+                FilterGroup(kernel, 1, dilation)
+            return
+        except (PlanError, SpecError) as error:
+            problem = error
+    raise PlanError(f"no window of 1 to {MAX_RANK} axes can have {' and '.join(shapes)}: {problem}")
 
 
 @lru_cache(maxsize=4096)

@@ -1,6 +1,10 @@
 import copy
 import json
+from collections.abc import Callable
+from functools import partial
+from typing import Literal
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,10 +13,11 @@ from torch import Tensor, nn
 from cruciform.conversion import where
 from cruciform.conversion.api import convert, convert_, plan_conversion
 from cruciform.conversion.dense import collapse, expand
-from cruciform.errors import ConversionError, NotLinearError, PlanError, UnknownNameError
+from cruciform.errors import ConversionError, NotLinearError, PlanError, SpecError, UnknownNameError
 from cruciform.measure.macs import profile
 from cruciform.models.zoo import create_model
 from cruciform.nn.composite import CompositeConv
+from cruciform.nn.initialise import initialise_
 
 
 class Small(nn.Module):
@@ -212,6 +217,50 @@ def test_a_convolution_kept_in_a_plain_list_is_refused_and_not_left_in_use() -> 
 
     with pytest.raises(ConversionError, match="conv is also kept in order"):
         convert(Hidden(), "lr")
+
+
+@pytest.mark.parametrize(
+    "hide",
+    [
+        lambda conv: {"x": [conv]},
+        lambda conv: conv.forward,
+        lambda conv: partial(conv.forward),
+        lambda conv: {frozenset({conv})},
+    ],
+)
+def test_a_convolution_is_found_however_deep_it_is_kept(hide: Callable[[nn.Module], object]) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 3, 3))
+    model.kept = hide(model[0])
+    with pytest.raises(ConversionError, match="0 is also kept in kept"):
+        convert(model, "lr")
+
+
+@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+def test_counts_are_those_of_the_input_before_it_is_padded(mode: Literal["zeros", "reflect"]) -> None:
+    model = nn.Sequential(*(nn.Conv2d(4, 4, 3, padding=1, stride=2, padding_mode=mode) for _ in range(2)))
+    converted, report = convert(model, "lr", input_size=(4, 33, 33))
+    assert report.macs_after == profile(converted, (4, 33, 33)).macs
+    # 17² outputs, then 9²; halves of 1×3 and 3×1 filters
+    assert profile(model, (4, 33, 33)).macs == 3 * profile(converted, (4, 33, 33)).macs == (17**2 + 9**2) * 4 * 36
+
+
+def test_too_few_filters_for_all_shapes_are_told() -> None:
+    report = plan_conversion(nn.Sequential(nn.Conv3d(4, 4, 3), nn.Conv3d(4, 2, 3)), "cross3")
+    assert report.warnings == ("1: too few for all shapes (2 filters): none looks along axis 2; protect it",)
+    assert report.replaced == 2
+
+
+def test_a_lazy_layer_is_refused_with_what_to_do() -> None:
+    model = nn.Sequential(nn.LazyConv2d(4, 3))
+    for work in (plan_conversion, initialise_, lambda model: profile(model, (3, 8, 8))):
+        with pytest.raises(SpecError, match="0 is lazy: its channels are not known; run the network once first"):
+            work(model)
+    model(torch.zeros(1, 3, 8, 8))
+    assert convert(model, "lr").report.replaced == 1
+
+
+def test_channels_may_be_whole_numbers_of_numpy() -> None:
+    assert convert(nn.Sequential(nn.Conv2d(3, np.int64(8), 3)), "lr").report.replaced == 1
 
 
 def test_tied_weights_are_refused_and_not_untied_in_silence() -> None:

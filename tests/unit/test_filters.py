@@ -7,6 +7,8 @@ from torch import nn
 from cruciform.errors import OptionError
 from cruciform.measure.filters import effective_rank, layer_filters, network_filters
 from cruciform.nn.composite import CompositeConv
+from cruciform.nn.inspect import stage_parameters_of
+from cruciform.nn.standardise import standardise_
 from cruciform.plan import FilterGroup, LayerPlan, Stage
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
@@ -74,6 +76,15 @@ def test_layers_are_chosen_by_name_and_pointwise_ones_have_nothing_to_show() -> 
     assert [found.name for found in network_filters(model, "2")] == ["2"]
     with pytest.raises(OptionError, match="no layer with a window is called 'conv9'; there are: 0, 2"):
         network_filters(model, "conv9")
+
+
+def test_a_standardised_layer_is_looked_at_as_it_computes() -> None:
+    layer = CompositeConv(make_plan(ConvSpec(4, 4, 3, padding=1), "lr"))
+    standardise_(layer, 1e-6, None)
+    first = stage_parameters_of(layer)[0][0][0]
+    with torch.no_grad():
+        first *= 10  # which the standardisation undoes
+    assert [group.energy for group in layer_filters("layer", layer).groups] == pytest.approx([0.5, 0.5], rel=1e-3)
 
 
 def test_a_layer_of_zeros_has_rank_and_energy_zero() -> None:

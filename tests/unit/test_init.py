@@ -1,10 +1,12 @@
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
-from cruciform.errors import PlanError, UnknownNameError
+from cruciform.errors import OptionError, PlanError, UnknownNameError
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.initialise import initialise_, suited_rule
 from cruciform.nn.inspect import plan_of, spec_of
@@ -83,6 +85,25 @@ def test_a_standardised_layer_is_drawn_behind_its_standardisation() -> None:
 def test_a_weight_made_from_several_tensors_is_refused_and_not_drawn_in_vain() -> None:
     with pytest.raises(PlanError, match="initialise before you parametrise"):
         initialise_(nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3)))
+
+
+@pytest.mark.parametrize(
+    "wrap", [nn.utils.weight_norm, nn.utils.spectral_norm, lambda conv: prune.l1_unstructured(conv, "weight", 0.5)]
+)
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+def test_a_weight_that_is_computed_anew_is_refused_and_not_drawn_in_vain(
+    wrap: Callable[[nn.Module], nn.Module],
+) -> None:
+    with pytest.raises(PlanError, match="computed anew at each step"):
+        initialise_(wrap(nn.Conv2d(3, 4, 3)))
+
+
+def test_layers_that_are_not_there_are_refused() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3))
+    with pytest.raises(OptionError, match="no convolution or linear layer is called 'nope'"):
+        initialise_(model, exceptions={"nope": None})
+    with pytest.raises(OptionError, match="no convolution or linear layer is called '1'"):
+        initialise_(model, siblings=[["0", "1"]])
 
 
 def test_filters_behind_the_identity_are_drawn_as_the_other_rule_draws_them(generator: torch.Generator) -> None:

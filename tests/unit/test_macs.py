@@ -79,6 +79,12 @@ def test_weight_norm_counts_the_tensors_that_are_there() -> None:
     assert (counted.params, counted.macs) == (sum(p.numel() for p in conv.parameters()), 9 * 3 * 4 * 9)
 
 
+def test_what_computes_a_weight_belongs_to_its_layer() -> None:
+    layer = nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3))
+    for model, name in ((nn.Sequential(layer), "0"), (layer, "")):
+        assert [(row.name, row.params) for row in profile(model, (3, 8, 8)).layers] == [(name, 4 * 28 + 4)]
+
+
 def test_attention_is_counted() -> None:
     class Attention(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

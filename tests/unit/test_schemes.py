@@ -1,7 +1,7 @@
 import pytest
 
 from cruciform.errors import PlanError, UnknownNameError
-from cruciform.schemes import cross, make_plan
+from cruciform.schemes import cross, find_scheme, make_plan
 from cruciform.spec import ConvSpec
 
 SQUARE = ConvSpec(64, 64, 3, padding=1)
@@ -98,6 +98,18 @@ def test_impossible_schemes_are_refused() -> None:
         make_plan(ConvSpec(4, 4, 3, groups=2), "lr")
     with pytest.raises(PlanError, match="both filter along axis 0"):
         make_plan(SQUARE, cross(join="kx1"))
+
+
+@pytest.mark.parametrize(
+    "text", ["cross:join=False", "cross:shapes=kx1+1xq", "cross:shapes=kx1+kx1x1", "cross:shapes=0xk+kx1"]
+)
+def test_a_slip_in_a_shape_is_found_before_any_layer_is_asked(text: str) -> None:
+    with pytest.raises(PlanError, match="no window of 1 to 3 axes can have"):
+        find_scheme(text)
+
+
+def test_planes_may_be_joined() -> None:
+    assert str(make_plan(VOLUME, "cross:shapes=planes,join=1")).endswith("→ [1×1×1: 9]")
 
 
 def test_an_unknown_scheme_names_the_close_ones() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from cruciform.conversion.api import convert
+from cruciform.conversion.api import convert, plan_conversion
 from cruciform.errors import StoreError, UnknownNameError
 from cruciform.models.zoo import create_model
 from cruciform.store.directory import Base, load, load_with, save
@@ -122,6 +122,24 @@ def test_nothing_but_a_model_directory_is_overwritten(saved: tuple[nn.Module, Pa
     with pytest.raises(StoreError, match="exists and is not a model directory; choose another name"):
         save(model, tmp_path / "mine", report)
     assert (tmp_path / "mine" / "thesis.tex").read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["onnx", "thesis.txt"])
+def test_what_lies_in_a_model_directory_besides_is_not_deleted(saved: tuple[nn.Module, Path], name: str) -> None:
+    model, directory = saved
+    (directory / "README.md").write_text("our own card")
+    report = plan_conversion(create_model("nin"), "lr")
+    save(model, directory, report)
+    (directory / name).mkdir() if name == "onnx" else (directory / name).write_text("")
+    with pytest.raises(StoreError, match=f"holds {name} too, which would be deleted"):
+        save(model, directory, report)
+
+
+def test_a_card_of_somebody_else_does_not_make_a_model_directory(saved: tuple[nn.Module, Path], tmp_path: Path) -> None:
+    (tmp_path / "booster").mkdir()
+    (tmp_path / "booster" / "model.json").write_text('{"learner": {}, "version": [2, 0, 0]}')
+    with pytest.raises(StoreError, match="exists and is not a model directory"):
+        save(saved[0], tmp_path / "booster", plan_conversion(create_model("nin"), "lr"))
 
 
 def test_a_failed_save_leaves_the_old_one_and_no_rubbish(

@@ -24,7 +24,7 @@ from cruciform.deploy.build import Build, Setting, build_engine, noise
 from cruciform.deploy.clock import time_engines
 from cruciform.deploy.forms import Form
 from cruciform.errors import DeployError, PlanError
-from cruciform.files import write_text
+from cruciform.files import new_file
 from cruciform.measure.record import hardware, versions
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS
@@ -116,7 +116,10 @@ def measure_kind(
         problems |= found.problems
         folder.mkdir(parents=True, exist_ok=True)
         costs = {name: asdict(cost) for name, cost in known.items()}
-        write_text(path, json.dumps({"kind": describe(kind), "costs": costs, "problems": problems}, indent=1))
+        with new_file(path, shared=True) as part:
+            part.write_text(
+                json.dumps({"kind": describe(kind), "costs": costs, "problems": problems}, indent=1), "utf-8"
+            )
     return CostTable(
         {scheme: known[scheme] for scheme in wanted if scheme in known},
         {scheme: problems[scheme] for scheme in wanted if scheme in problems},

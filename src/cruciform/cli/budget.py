@@ -61,6 +61,8 @@ def budget(
     from cruciform.conversion.api import convert
     from cruciform.data.whitening import cache_folder
     from cruciform.deploy.build import Setting
+    from cruciform.sources.build import split_reference
+    from cruciform.sources.source import SOURCES
     from cruciform.store.directory import Base, save
 
     given = {SECONDS: time, MACS: macs, PARAMS: params, BYTES: size_bytes}
@@ -78,7 +80,9 @@ def budget(
         measured = time_network({"chosen": (conversion.model, plan.forms)}, setting)["chosen"].best
     about = {"network": network, "target": target, "batch": batch, "threads": threads, "input_size": list(usual)}
     if output:
-        save(conversion.model, output, conversion.report, base=Base(network))
+        # A function of the user's is nothing that a directory may name: it would run code when it is read.
+        known = split_reference(network)[0] in SOURCES
+        save(conversion.model, output, conversion.report, base=Base(network if known else None))
         write_plan(plan, about, measured, output)
     if as_json:
         print_json(plan_to_dict(plan, about, measured))
@@ -101,6 +105,9 @@ def budget(
     for problem in plan.problems:
         console().print(problem)
     console().print(f"measured: {in_units(SECONDS, measured)}; value {plan.value:.3f} of 1 (a proxy)")
+    if output:
+        base = "" if known else f", {network.partition(':')[2]}()"
+        console().print(f"written to {output}; read it with cruciform.load({str(output)!r}{base})")
 
 
 COUNTS = {"%": 0.01, "": 1.0, "K": 1e3, "M": 1e6, "G": 1e9}

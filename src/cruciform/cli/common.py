@@ -170,9 +170,13 @@ def _import_model(name: str) -> "nn.Module":
     module, _, attribute = name.partition(":")
     sys.path.insert(0, str(Path.cwd()))  # as python -m does: the user's own files come first
     try:
-        made = getattr(importlib.import_module(module), attribute)()
-    except (ImportError, AttributeError) as error:
-        raise OptionError(f"{name} can't be imported: {error}") from error
+        make = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:  # an empty name is a ValueError
+        raise OptionError(f"{name} can't be imported: {error}; write package.module:function") from error
+    try:
+        made = make()
+    except TypeError as error:
+        raise OptionError(f"{name} can't be called without arguments: {error}") from error
     if not isinstance(made, nn.Module):
         raise OptionError(f"{name}() returned {type(made).__name__}, not a torch module")
     return made

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from cruciform.cli.common import JsonOption, SizeOption, console, print_json, print_table, read_size, refuse_saved
+from cruciform.errors import OptionError
 
 
 def convert(
@@ -27,7 +28,7 @@ def convert(
         str,
         typer.Option(
             help="auto: pytorch where the network has norms, paper-completed elsewhere; or paper-completed, "
-            "paper-literal, paper-identity, per-group, pytorch, identity; or fit: the weights that it has."
+            "paper-literal, paper-identity, per-group, pytorch, identity."
         ),
     ] = "auto",
     protect: Annotated[
@@ -43,12 +44,17 @@ def convert(
     Example: cruciform convert timm:resnet18 --scheme lr -o resnet18-lr
     """
     from cruciform.conversion import where
-    from cruciform.conversion.api import Rules, apply_conversion_
+    from cruciform.conversion.api import FIT, Rules, apply_conversion_
     from cruciform.nn.init import NORMED_RULE
     from cruciform.sources.build import build_network
     from cruciform.store.directory import Base, save
 
     refuse_saved(network)
+    if init == FIT:
+        raise OptionError(
+            f"{network} is built without trained weights, so there is nothing to fit; in Python: "
+            "cruciform.convert(model, 'lr-join', init='fit')"
+        )
     built = build_network(network)
     rule = where.channels(channels) if channels > 1 else where.everywhere()
     rules = Rules(
@@ -83,11 +89,10 @@ def convert(
         left=4,
     )
     console().print(report.summary())
+    for warning in report.warnings:
+        console().print(warning, style="yellow")
     if init == "auto" and report.replaced:
         norms = "norms" if report.init == NORMED_RULE else "no norms"
         console().print(f"initialised by {report.init}, for it has {norms}; --init takes others")
-    fitted = [row.residual for row in report.layers if row.residual is not None]
-    if fitted:
-        console().print(f"relative residual of the fitted kernels: {min(fitted):.3f} to {max(fitted):.3f}")
     if output:
         console().print(f"written to {output}; read it with cruciform.load({str(output)!r})")

@@ -29,8 +29,8 @@ def doctor(
         str | None,
         typer.Option(
             help="Initialise it anew: paper-completed, paper-literal, paper-identity, per-group, pytorch or "
-            "identity. Left out: "
-            "networks of the zoo by paper-completed, your own as they are."
+            "identity. Left out: as it is built, which in the zoo is paper-completed without norms and identity with "
+            "them, or as it was trained."
         ),
     ] = None,
     size: SizeOption = None,
@@ -94,7 +94,7 @@ def _read_images(path: Path) -> "Tensor":
     try:
         array = np.load(path, allow_pickle=False)
         images = torch.from_numpy(array.astype(np.float32))
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError) as error:  # an archive of several arrays is none
         raise OptionError(f"{path} is not a .npy file of (N, C, H, W) floats: {error}") from error
     if not bool(images.isfinite().all()):
         raise OptionError(f"{path} has numbers that are not finite; the diagnosis would be of them, not of the network")

@@ -19,10 +19,11 @@ from cruciform.nn.activations import gain_squared
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.init import Surroundings, initialise_layer_
 from cruciform.nn.initialise import AUTO, rule_for
-from cruciform.nn.inspect import plan_of, spec_of
+from cruciform.nn.inspect import plan_of, refuse_lazy, spec_of
 from cruciform.plan import LayerPlan
 from cruciform.registry import did_you_mean
 from cruciform.schemes import Scheme, find_scheme, make_plan
+from cruciform.words import plural
 
 SchemeChoice = str | Scheme | Mapping[str, str | Scheme]
 FIT = "fit"
@@ -184,6 +185,7 @@ def _fit_(layer: CompositeConv, conv: nn.Module) -> float:
 
 def _plan(model: nn.Module, rules: Rules) -> ConversionReport:
     refuse_wrapper(model)
+    refuse_lazy(model)
     counted = profile(model, rules.input_size) if rules.input_size is not None else None
     counts = {row.name: row for row in counted.layers} if counted else {}
     total = counted.macs if counted else None
@@ -259,7 +261,27 @@ def _plan_layer(
         return replace(row, action="kept", reason="the scheme keeps it dense")
     after = sum(batch * plan.macs_from_input(size) for batch, *size in count.inputs) if count else macs
     extra = params - spec.params  # what a known kind of convolution owns besides
-    return replace(row, action="replaced", plan=plan, params_after=plan.params + _extra(plan, extra), macs_after=after)
+    return replace(
+        row,
+        action="replaced",
+        reason=_blindness(plan),
+        plan=plan,
+        params_after=plan.params + _extra(plan, extra),
+        macs_after=after,
+    )
+
+
+def _blindness(plan: LayerPlan) -> str:
+    """Says along which axes of the window no filter looks any more: there were too few for all shapes."""
+    blind = [
+        axis
+        for axis, extent in enumerate(plan.spec.kernel)
+        if extent > 1 and all(group.kernel[axis] == 1 for stage in plan.stages for group in stage.groups)
+    ]
+    if not blind:
+        return ""
+    filters = plural(plan.spec.out_channels, "filter")
+    return f"too few for all shapes ({filters}): none looks along axis {' or '.join(map(str, blind))}; protect it"
 
 
 def _extra(plan: LayerPlan, extra: int) -> int:

@@ -74,8 +74,6 @@ def why_skip(module: nn.Module) -> str | None:
         return "made of basis filters already"
     if isinstance(module, _ConvTransposeNd):
         return "a transposed convolution"
-    if isinstance(module, nn.modules.lazy.LazyModuleMixin):
-        return "lazy: its channels are not known; run the network once first"
     if not isinstance(module, PLAIN_CONVOLUTIONS):
         return f"{class_name(module)} is not a convolution of rank 1 to 3"
     return _why_no_saving(module) or _why_unknown(module)

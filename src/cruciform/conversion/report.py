@@ -19,7 +19,7 @@ class LayerChange:
         names: Its dotted names; more than one where it is shared.
         convolution: What it was, in short.
         action: Replaced, kept because a rule says so, or skipped because it can't be or does not pay.
-        reason: Why it was kept or skipped; empty where it was replaced.
+        reason: Why it was kept or skipped; where it was replaced, what speaks against it, mostly nothing.
         plan: What replaces it.
         params_before: Its parameters.
         params_after: Those of what stands there now.
@@ -82,6 +82,11 @@ class ConversionReport:
     def replaced(self) -> int:
         """How many convolutions were replaced."""
         return sum(layer.action == "replaced" for layer in self.layers)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What speaks against replacements that were made."""
+        return tuple(f"{row.names[0] or 'the network'}: {row.reason}" for row in self.layers if row.plan and row.reason)
 
     def share(self, layer: LayerChange) -> float | None:
         """Returns the share of the network's multiply-accumulates that a convolution had."""

@@ -3,8 +3,11 @@
 Keyed by identity: a module that hangs in two places is found once, with both, and replaced in both.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from functools import partial
+from types import MethodType
+from typing import Any
 
 from torch import nn
 
@@ -84,13 +87,24 @@ def refuse_wrapper(root: nn.Module) -> None:
 def hidden_references(root: nn.Module, modules: Mapping[int, str]) -> Iterator[tuple[str, str]]:
     """Yields (name of the module, where) for modules that are also kept where surgery does not reach.
 
-    A plain list of layers, for instance: the network would go on calling the old ones.
+    A plain list of layers, for instance, or a layer's method: the network would go on calling the old ones.
     """
     for name, owner in root.named_modules():
         for attribute, value in vars(owner).items():
             if attribute == "_modules":
                 continue
-            held = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,)
-            for item in held:
-                if isinstance(item, nn.Module) and id(item) in modules:
+            for item in _held(value, set()):
+                if id(item) in modules:
                     yield modules[id(item)], f"{name}.{attribute}" if name else attribute
+
+
+def _held(value: Any, seen: set[int]) -> Iterator[nn.Module]:
+    """Yields the modules in containers, however deep, and those whose methods lie there."""
+    if isinstance(value, nn.Module):
+        yield value
+    elif isinstance(value, MethodType | partial):
+        yield from _held(value.__self__ if isinstance(value, MethodType) else [value.func, *value.args], seen)
+    elif isinstance(value, Mapping | list | tuple | Set) and id(value) not in seen:
+        seen.add(id(value))
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _held(item, seen)

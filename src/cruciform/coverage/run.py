@@ -48,6 +48,9 @@ def cover(
             waiting.put(request)
     lock, stop = threading.Lock(), threading.Event()
     journal.parent.mkdir(parents=True, exist_ok=True)
+    if journal.exists() and not journal.read_bytes().endswith(b"\n"):
+        with journal.open("a", encoding="utf-8") as file:
+            file.write("\n")  # behind a line that was cut off, or the next would be lost with it
 
     def keep(request: Request, finding: Finding) -> None:
         with lock, journal.open("a", encoding="utf-8") as file:

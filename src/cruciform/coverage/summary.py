@@ -59,6 +59,11 @@ class Tally:
         """The share of the eligible that convert."""
         return self.converted / self.eligible if self.eligible else 1.0
 
+    @property
+    def passed(self) -> bool:
+        """Whether nearly all that could be converted were, and nearly all could be built at all."""
+        return self.share >= GOAL and len(self.failed) <= (1 - GOAL) * self.networks
+
 
 def tally(findings: Iterable[Finding]) -> list[Tally]:
     """Returns the numbers of each library, in the order in which they come."""

@@ -61,7 +61,7 @@ def read_image(path: Path, short_side: int | None = None) -> Image:
         status = path.stat()
         if not S_ISREG(status.st_mode):  # a pipe may never end, nor does a device
             raise DataError("is no file")
-        _check_size(status.st_size)
+        check_size(status.st_size)
         return decode(path.read_bytes(), short_side)
     except OSError as error:
         raise DataError(f"can't be read: {error.strerror}") from error
@@ -75,7 +75,7 @@ def decode(data: bytes, short_side: int | None = None) -> Image:
         short_side: Length that the shorter side is brought to. A JPEG is decoded at the smallest scale above it, which
             saves most of the work.
     """
-    _check_size(len(data))
+    check_size(len(data))
     refuse_many_segments(data)
     try:
         with Pillow.open(io.BytesIO(data), formats=FORMATS) as image:
@@ -99,12 +99,15 @@ def decode(data: bytes, short_side: int | None = None) -> Image:
 def _in_colour(image: Pillow.Image) -> Pillow.Image:
     if image.mode == "RGB":
         return image  # convert would copy it
+    if image.mode.startswith("I"):  # grey of 16 bits, of which convert keeps what is below 256
+        image = Pillow.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     colour = image.convert("RGB")
     image.close()  # large ones need not lie in memory twice
     return colour
 
 
-def _check_size(size: int) -> None:
+def check_size(size: int) -> None:
+    """Raises where a file is larger than any that is read."""
     if size > MOST_BYTES:
         raise DataError(f"has {size:,} bytes; at most {MOST_BYTES:,} are read")
 

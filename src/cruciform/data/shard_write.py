@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cruciform.data.folder import SUFFIXES, decode
+from cruciform.data.folder import SUFFIXES, check_size, decode
 from cruciform.data.pillow import Pillow
 from cruciform.data.shard_index import FORMAT, INDEX, MANIFEST, NAMES, RECORD, File, Manifest, about_sample, checksum
 from cruciform.errors import DataError, OptionError
@@ -100,6 +100,9 @@ def list_items(given: Path) -> Listing:
     if not rows:
         raise DataError(f"{given} holds no images; expected {given}/CLASS/*.jpg (or .png, .webp)")
     classes = sorted({label for _, _, label in rows})
+    for label in classes:
+        if not label.isprintable():  # a name that is no text in UTF-8 has surrogates in it
+            raise DataError(f"{given} has a class {label!r}, whose name can't be written down; rename it")
     number = {label: index for index, label in enumerate(classes)}
     items = tuple(Item(path, name, number[label], _size(path)) for path, name, label in rows)
     return Listing(items, tuple(classes))
@@ -107,7 +110,7 @@ def list_items(given: Path) -> Listing:
 
 def _rows(table: Path) -> Iterator[tuple[Path, str, str]]:
     try:
-        with table.open(newline="", encoding="utf-8") as file:
+        with table.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets begin with a mark
             reader = csv.DictReader(file)
             if not {"path", "label"} <= set(reader.fieldnames or ()):
                 raise DataError(f"{table} needs the columns path and label, not {', '.join(reader.fieldnames or ())}")
@@ -129,6 +132,10 @@ def _size(path: Path) -> int:
         raise DataError(f"{path} can't be read: {error}") from error
     if not S_ISREG(status.st_mode):
         raise DataError(f"{path} is no file")
+    try:
+        check_size(status.st_size)
+    except DataError as error:
+        raise DataError(f"{path} {error}") from None
     return status.st_size
 
 

@@ -8,7 +8,7 @@ from cruciform.data.shard_index import INDEX, MANIFEST, NAMES, File, Manifest, S
 from cruciform.data.source import DATASETS, Opening, Sample
 from cruciform.data.storage import LocalStorage, Storage, open_storage
 from cruciform.data.whitening import cache_folder
-from cruciform.errors import BadSampleError, DataError
+from cruciform.errors import AbsentError, BadSampleError, DataError
 from cruciform.files import new_file, sha256
 
 MOST_OFFSET = 2**63 - 1  # that a system can be asked for
@@ -72,10 +72,9 @@ def _copied(storage: Storage, file: File) -> Path:
     path = cache_folder() / "shards" / f"{file.sha256}-{file.name}"
     if not path.is_file() or path.stat().st_size != file.bytes:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with new_file(path) as part:
+        with new_file(path, shared=True) as part:
             part.write_bytes(storage.read(file.name))
             if sha256(part) != file.sha256:
-                part.unlink()
                 raise DataError(f"{storage.where(file.name)} is not what was written: its checksum differs")
     return path
 
@@ -85,8 +84,11 @@ def open_shards(opening: Opening) -> ShardSource:
     """Opens the set of one split: ``PATH/train`` and ``PATH/val`` (or ``test``)."""
     problems = []
     for name in SPLITS[opening.split]:
+        storage = open_storage(f"{opening.path}/{name}")
         try:
-            return ShardSource(open_storage(f"{opening.path}/{name}"), short_side=opening.short_side)
-        except DataError as error:
+            storage.read(MANIFEST)
+        except AbsentError as error:  # not where it is damaged: another set must not take its place unnoticed
             problems.append(str(error))
+        else:
+            return ShardSource(storage, short_side=opening.short_side)
     raise DataError(f"no shards to {opening.split} on below {opening.path}: {'; '.join(problems)}")

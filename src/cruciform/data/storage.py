@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final, TypeVar
 
-from cruciform.errors import DataError, MissingExtraError
+from cruciform.errors import AbsentError, DataError, MissingExtraError
 
 PROTOCOLS: Final = ("file", "memory", "http", "https", "s3", "gs")
 """What a data set may be read through. Others, such as those that run a program, are refused."""
@@ -56,6 +56,8 @@ class LocalStorage(Storage):
         """Returns a whole file."""
         try:
             return (Path(self.root) / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise AbsentError(f"{self.where(name)} is not there") from error
         except OSError as error:
             raise DataError(f"{self.where(name)} can't be read: {error.strerror}") from error
 
@@ -122,7 +124,7 @@ class RemoteStorage(Storage):
             try:
                 return read()
             except FileNotFoundError as error:
-                raise DataError(f"{self.where(name)} is not there") from error
+                raise AbsentError(f"{self.where(name)} is not there") from error
             except Exception as error:  # every file system of fsspec raises errors of its own
                 if number == TRIES:
                     raise DataError(f"{self.where(name)} can't be read after {TRIES} tries: {error}") from error

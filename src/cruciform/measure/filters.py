@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from cruciform.errors import OptionError
 from cruciform.nn.forms import collapse_kernel
-from cruciform.nn.inspect import plan_of, stage_parameters_of
+from cruciform.nn.inspect import plan_of, stage_weights_of
 from cruciform.plan import LayerPlan
 from cruciform.spec import join_sizes
 
@@ -109,9 +109,7 @@ def layer_filters(name: str, layer: nn.Module) -> LayerFilters:
     if plan is None:
         raise OptionError(f"{name} is a {type(layer).__name__}, which has no filters; name a convolution")
     with torch.no_grad():
-        weights: Weights = [
-            [weight.detach().float().cpu() for weight, _ in stage] for stage in stage_parameters_of(layer)
-        ]
+        weights: Weights = [[weight.detach().float().cpu() for weight in stage] for stage in stage_weights_of(layer)]
         linear = plan.obstacle is None
         kernel = _kernel(plan, weights) if linear else None
         values = singular_values(kernel) if kernel is not None else torch.zeros(0)

@@ -20,7 +20,7 @@ from cruciform.errors import CountError, ShapeError, first_line
 from cruciform.measure.closed_form import work_of
 from cruciform.measure.trace import CONVOLUTIONS, Call, Tracer, first_argument, in_mode, tensors_in
 from cruciform.nn.composite import CompositeConv
-from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, plan_of
+from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, plan_of, refuse_lazy, spec_of
 
 # Calls that move no data or only look at it; all others that are not counted are named in the profile.
 FREE = frozenset(
@@ -91,6 +91,7 @@ def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = Fal
         CountError: The two counts disagree.
         ShapeError: The network does not take such an input.
     """
+    refuse_lazy(model)
     notes: list[str] = []
     meter = _Meter(model)
     with in_mode(model, training=training), torch.no_grad():
@@ -178,12 +179,19 @@ class _Meter(Tracer):
             row.macs += macs
             row.macs_paper += macs + biases
             if call.module is not None or call.operation in CONVOLUTIONS:
-                x = first_argument(call)
-                row.inputs.append((x.shape[0], *x.shape[2:]))
+                row.inputs.append(self._input_of(call))
         elif call.operation not in FREE and any(True for _ in tensors_in(output)):
             self.uncounted[call.operation] += 1
         if isinstance(output, Tensor) and (work is not None or not row.output):
             row.output = tuple(output.shape[1:])
+
+    def _input_of(self, call: Call) -> tuple[int, ...]:
+        """Returns batch and spatial size of what a convolution was given, before it padded that."""
+        batch, _, *size = first_argument(call).shape
+        owner = self._model.get_submodule(call.layer)
+        if call.module is None and isinstance(owner, PLAIN_CONVOLUTIONS) and owner.padding_mode != "zeros":
+            size = [extent - sum(pad) for extent, pad in zip(size, spec_of(owner).padding, strict=True)]
+        return (batch, *size)
 
 
 def _row(name: str, module: nn.Module) -> LayerCount:
@@ -199,7 +207,7 @@ def _count_parameters(model: nn.Module, rows: Mapping[str, LayerCount]) -> int:
         own = [p for p in module.parameters(recurse=False) if id(p) not in seen]
         shared = any(id(p) in seen for p in module.parameters(recurse=False))
         seen.update(map(id, own))
-        rows[name].params = sum(p.numel() for p in own)
+        rows[_owner(name)].params += sum(p.numel() for p in own)
         # A subclass may own more than a convolution does, and a parametrisation owns it instead.
         plain = type(module) in (CompositeConv, *PLAIN_CONVOLUTIONS, nn.Linear)
         plan = plan_of(module) if plain and not shared else None
@@ -211,3 +219,9 @@ def _count_parameters(model: nn.Module, rows: Mapping[str, LayerCount]) -> int:
     if total != sum(row.params for row in rows.values()):
         raise CountError(f"the network has {total:,} parameters, its layers have another number in sum")
     return total
+
+
+def _owner(name: str) -> str:
+    """Returns the layer whose weight a module computes, as parametrisations do; else the module itself."""
+    owner, found, _ = f".{name}".partition(".parametrizations.")
+    return owner[1:] if found else name

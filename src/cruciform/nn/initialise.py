@@ -1,13 +1,16 @@
 """Initialises a whole network, whatever its layers: ours, torch's convolutions and linear layers."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import torch
 from torch import nn
 
+from cruciform.errors import OptionError
 from cruciform.nn.activations import gain_squared
 from cruciform.nn.init import DEFAULT_RULE, NORMED_RULE, RULES, Surroundings, initialise_layer_
-from cruciform.nn.inspect import plan_of, stage_parameters_of
+from cruciform.nn.inspect import plan_of, refuse_lazy, stage_parameters_of
+from cruciform.registry import did_you_mean
 
 AUTO = "auto"
 """Not a rule: the one that suits the network."""
@@ -57,7 +60,7 @@ def initialise_(
     siblings: Sequence[Sequence[str]] = (),
     generator: torch.Generator | None = None,
 ) -> nn.Module:
-    """Initialises every convolution and linear layer of a network in place.
+    """Initialises every convolution and linear layer of a network in place; transposed convolutions stay as they are.
 
     The same generator seed gives the same weights on every device: numbers are drawn on the generator's device,
     the CPU unless you made it elsewhere, and moved.
@@ -79,7 +82,11 @@ def initialise_(
     rule, others = rule_for(model, rule), exceptions or {}
     for name in (activation, *others.values()):
         gain_squared(name)
+    refuse_lazy(model)
     plans = {name: plan for name, module in model.named_modules() if (plan := plan_of(module)) is not None}
+    for name in (*others, *chain.from_iterable(siblings)):
+        if name not in plans:
+            raise OptionError(f"no convolution or linear layer is called {name!r}.{did_you_mean(name, list(plans))}")
     fan_outs = {
         name: sum(plans[sibling].fan_out(0) for sibling in together) for together in siblings for name in together
     }

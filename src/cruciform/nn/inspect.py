@@ -1,9 +1,13 @@
 """Reads specs, plans and parameters off torch's modules, so that all else can speak plans."""
 
+from collections.abc import Sequence
+from operator import index
+
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 
-from cruciform.errors import PlanError
+from cruciform.errors import PlanError, SpecError
 from cruciform.nn.composite import CompositeConv
 from cruciform.plan import LayerPlan
 from cruciform.schemes import full
@@ -15,13 +19,13 @@ PLAIN_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 def spec_of(conv: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> ConvSpec:
     """Returns the spec of a plain convolution."""
     return ConvSpec(
-        conv.in_channels,
-        conv.out_channels,
+        index(conv.in_channels),  # whole numbers of NumPy too
+        index(conv.out_channels),
         kernel=conv.kernel_size,
         stride=conv.stride,
         padding=conv.padding,
         dilation=conv.dilation,
-        groups=conv.groups,
+        groups=index(conv.groups),
         bias=conv.bias is not None,
         padding_mode=conv.padding_mode,
     )
@@ -46,18 +50,37 @@ def stage_parameters_of(module: nn.Module) -> list[list[tuple[Tensor, Tensor | N
 
     Of a parametrised weight (standardised, for instance) it is the tensor behind it, so that it can be written to.
     """
+    return [[(_stored(module, weight), getattr(module, bias)) for weight, bias in stage] for stage in _names_of(module)]
+
+
+def stage_weights_of(module: nn.Module) -> list[list[Tensor]]:
+    """Returns for each stage of the layer's plan the weight of each group, as it is computed with."""
+    return [[getattr(module, weight) for weight, _ in stage] for stage in _names_of(module)]
+
+
+def refuse_lazy(model: nn.Module) -> None:
+    """Raises where layers do not know their channels yet."""
+    for name, module in model.named_modules():
+        if any(map(is_lazy, module.parameters(recurse=False))):
+            raise SpecError(f"{name or 'the network'} is lazy: its channels are not known; run the network once first")
+
+
+def _names_of(module: nn.Module) -> Sequence[Sequence[tuple[str, str]]]:
     if isinstance(module, CompositeConv):
-        names = module.parameter_names
-    elif isinstance(module, (*PLAIN_CONVOLUTIONS, nn.Linear)):
-        names = [[("weight", "bias")]]
-    else:
-        raise TypeError(f"{type(module).__name__} runs no plan; ask plan_of first")
-    return [[(_stored(module, weight), getattr(module, bias)) for weight, bias in stage] for stage in names]
+        return module.parameter_names
+    if isinstance(module, (*PLAIN_CONVOLUTIONS, nn.Linear)):
+        return [[("weight", "bias")]]
+    raise TypeError(f"{type(module).__name__} runs no plan; ask plan_of first")
 
 
 def _stored(module: nn.Module, name: str) -> Tensor:
     if not is_parametrized(module, name):
         tensor: Tensor = getattr(module, name)
+        if name not in module._parameters:
+            raise PlanError(
+                f"the {name} of this {type(module).__name__} is computed anew at each step (the older weight norm or "
+                "spectral norm, pruning?), so that no rule can draw it; initialise before that, or remove it first"
+            )
         return tensor
     behind = getattr(module.parametrizations, name)
     if not hasattr(behind, "original"):

@@ -1,20 +1,23 @@
 """Multiply-accumulates against milliseconds, with the line on which the whole saving becomes time."""
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 
 from cruciform.plot.style import BLUE, GREEN, GREY, ORANGE, new_figure, save
 
 Point = tuple[str, float, float]
 
+MARKS = [(colour, mark) for mark in "os^D" for colour in (BLUE, ORANGE, GREEN, GREY)]
+
 
 def draw_bench(points: Mapping[str, Sequence[Point]], path: Path, *, title: str) -> None:
     """Draws series of (network, GMACs, milliseconds an image); the first of each is the baseline."""
     figure, axes = new_figure(7.2, 4.8)
-    for (label, series), colour in zip(points.items(), (BLUE, ORANGE, GREEN, GREY), strict=False):
+    for (label, series), (colour, mark) in zip(points.items(), cycle(MARKS), strict=False):
         _, macs, milliseconds = series[0]
         axes.plot([0, macs], [0, milliseconds], "--", color=colour, linewidth=0.9)
-        axes.plot([p[1] for p in series], [p[2] for p in series], "o", color=colour, label=label)
+        axes.plot([p[1] for p in series], [p[2] for p in series], mark, color=colour, label=label)
         for name, x, y in series:
             # Above the point, to the left: the line is below, to the right.
             axes.annotate(

@@ -33,6 +33,8 @@ from cruciform.spec import check_keys
 
 FORMAT = 1
 CARD, WEIGHTS, REPORT = "model.json", "model.safetensors", "report.json"
+OURS = {CARD, WEIGHTS, REPORT, "README.md", "budget.md", "budget.json", "front.png", "layers.png"}
+"""What we write into model directories."""
 KEYS = {"format", "base", "input_size", "layers", "weights", "versions"}
 
 
@@ -59,7 +61,7 @@ def save(model: nn.Module, directory: Path | str, report: ConversionReport, *, b
         base: Where the unconverted network comes from; left out: ``load`` will need it from its caller.
     """
     directory = Path(directory)
-    _refuse_to_overwrite(directory)
+    refuse_to_overwrite(directory)
     base = base or Base()
     with new_directory(directory) as part:
         save_model(model, str(part / WEIGHTS))
@@ -224,6 +226,21 @@ def _read_card(directory: Path) -> dict[str, Any]:
     return dict(card)
 
 
-def _refuse_to_overwrite(directory: Path) -> None:
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())) and not (directory / CARD).exists():
+def refuse_to_overwrite(directory: Path) -> None:
+    """Raises where saving would delete anything but a model directory: known only by what lies in it."""
+    if not directory.exists():
+        return
+    names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
+    if not directory.is_dir() or (names and not _is_ours(directory)):
         raise StoreError(f"{directory} exists and is not a model directory; choose another name")
+    foreign = [name for name in names if name not in OURS]
+    if foreign:  # what was deployed, for instance
+        raise StoreError(f"{directory} holds {foreign[0]} too, which would be deleted; move it, or choose another name")
+
+
+def _is_ours(directory: Path) -> bool:
+    try:
+        card = read_json(directory / CARD)  # others have files of this name
+    except DamagedError:
+        return False
+    return isinstance(card, dict) and set(card) == KEYS

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from cruciform.conversion.api import Rules, apply_conversion_
-from cruciform.errors import OptionError
+from cruciform.errors import ConversionError, OptionError
 from cruciform.models.network import Network
 from cruciform.nn.initialise import AUTO, initialise_
 from cruciform.sources.build import build_network, split_reference
 from cruciform.store.directory import CARD, base_of, load, load_with
 from cruciform.train.recipe import ModelTable
 
+DENSE = "full"
 TAKES_CLASSES = ("zoo", "timm", "torchvision")
 """Sources whose networks all have the option ``num_classes``."""
 
@@ -35,13 +36,13 @@ def build_model(
         seed: Of its initial weights.
         images: Gives so many training images, for networks that compute something from them; left out where weights
             will be loaded.
-        notice: Told what of a directory's weights could not be used.
+        notice: Told what became of its convolutions, and what of a directory's weights could not be used.
     """
     with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
         torch.manual_seed(seed)
         if (Path(table.name) / CARD).is_file():
             return _read(table, classes, notice)
-        return _build(table, classes, images)
+        return _build(table, classes, images, notice)
 
 
 def _read(table: ModelTable, classes: int, notice: Callable[[str], None]) -> nn.Module:
@@ -59,18 +60,24 @@ def _with_classes(reference: str | None, options: Mapping[str, Any], classes: in
     return {"num_classes": classes, **options} if takes else dict(options)
 
 
-def _build(table: ModelTable, classes: int, images: Callable[[int], Tensor] | None) -> nn.Module:
+def _build(
+    table: ModelTable, classes: int, images: Callable[[int], Tensor] | None, notice: Callable[[str], None]
+) -> nn.Module:
     source, _ = split_reference(table.name)
     options = _with_classes(table.name, table.options, classes)
     if source == "zoo" and table.init:
         options["init"] = table.init
-    model, size = build_network(table.name, options)
+    model, _ = build_network(table.name, options)
     if images and isinstance(model, Network) and model.fitted_on:
         model.fit_(images(model.fitted_on))
     if table.scheme:
         kept = model.fitted if isinstance(model, Network) else ()
-        rules = Rules(table.scheme, protect=kept, input_size=size)
-        model, _ = apply_conversion_(model, rules, init=table.init or AUTO)
+        model, report = apply_conversion_(model, Rules(table.scheme, protect=kept), init=table.init or AUTO)
+        if not report.replaced and table.scheme != DENSE:
+            reasons = "; ".join(dict.fromkeys(row.reason for row in report.layers)) or "it has none"
+            raise ConversionError(f"the scheme {table.scheme!r} replaces no convolution of {table.name}: {reasons}")
+        for what in (f"{table.name} by {table.scheme}: {report.summary()}", *report.warnings):
+            notice(what)
     elif table.init and source != "zoo":
         initialise_(model, table.init)
     return model

@@ -1,8 +1,10 @@
 """Shards: the same bytes always, read by others too, and nothing that is damaged goes unnoticed."""
 
 import io
+import os
 import subprocess
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +14,14 @@ from typer.testing import CliRunner
 
 from cruciform.cli.main import app
 from cruciform.cli.shard import read_bytes
+from cruciform.data.folder import MOST_BYTES
 from cruciform.data.loader import Loader
 from cruciform.data.open import open_dataset
 from cruciform.data.order import Order
 from cruciform.data.shard_index import Manifest
 from cruciform.data.shard_verify import verify_shards
 from cruciform.data.shard_write import PARTS, Listing, Writing, list_items, write_shards
-from cruciform.data.shards import ShardSource
+from cruciform.data.shards import ShardSource, open_index
 from cruciform.data.source import Opening
 from cruciform.data.storage import RemoteStorage, open_storage
 from cruciform.errors import BadSampleError, DataError, OptionError
@@ -36,6 +39,48 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pixels = numbers.integers(0, 256, (20 + index, 24, 3), dtype=np.uint8)
         Pillow.fromarray(pixels).save(path, quality=95)
     return folder
+
+
+def test_a_damaged_set_is_not_replaced_by_another(images: Path, tmp_path: Path) -> None:
+    for name in ("val", "test"):
+        write_shards(list_items(images), tmp_path / name, Writing())
+    manifest = tmp_path / "val" / "manifest.json"
+    manifest.write_text(manifest.read_text("utf-8").replace("class0", "class9"))
+    with pytest.raises(DataError, match="val/manifest.json"):
+        open_dataset("shards", Opening(tmp_path, "test"))
+    manifest.unlink()
+    assert len(open_dataset("shards", Opening(tmp_path, "test"))) == SAMPLES
+
+
+def test_what_could_not_be_read_again_is_refused_before_it_is_written(images: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "odd" / os.fsdecode(b"caf\xe9")
+    odd.mkdir(parents=True)
+    (odd / "1.png").write_bytes(b"")
+    with pytest.raises(DataError, match="whose name can't be written down"):
+        list_items(odd.parent)
+    large = tmp_path / "large" / "a" / "1.png"
+    large.parent.mkdir(parents=True)
+    with large.open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    with pytest.raises(DataError, match=r"1.png has 67,108,865 bytes; at most 67,108,864"):
+        list_items(tmp_path / "large")
+
+
+def test_a_table_of_a_spreadsheet_begins_with_a_mark(images: Path) -> None:
+    table = images / "table.csv"
+    table.write_text("path,label\nclass0/00.jpg,cat\n", "utf-8-sig")
+    assert list_items(table).classes == ("cat",)
+    table.unlink()
+
+
+def test_several_copy_an_index_at_once(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRUCIFORM_CACHE", str(tmp_path / "cache"))
+    storage = RemoteStorage("memory://together")
+    for path in shards.iterdir():
+        storage._system.pipe_file(f"{storage._folder}/{path.name}", path.read_bytes())
+    with ThreadPoolExecutor(8) as pool:
+        assert {len(index.records) for index in pool.map(open_index, [storage] * 32)} == {SAMPLES}
+    assert not list((tmp_path / "cache").rglob(".part-*"))
 
 
 @pytest.fixture

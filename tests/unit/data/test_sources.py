@@ -62,6 +62,17 @@ def test_images_come_with_their_shorter_side_as_asked() -> None:
     assert abs(int(decode(jpeg((400, 300)), 64)[10, 10, 0]) - 200) <= 2
 
 
+@pytest.mark.parametrize("short_side", [None, 8])
+def test_grey_of_16_bits_keeps_its_greys(short_side: int | None) -> None:
+    ramp = np.arange(0, 65536, 256, dtype=np.uint16).reshape(16, 16)
+    file = io.BytesIO()
+    Image.fromarray(ramp).save(file, "PNG")
+    image = decode(file.getvalue(), short_side)
+    if short_side is None:
+        assert np.array_equal(image, np.repeat((ramp >> 8).astype(np.uint8)[:, :, None], 3, axis=2))
+    assert image.mean() == pytest.approx(127.5, abs=1)
+
+
 def test_a_folder_is_sorted_and_its_folders_are_the_classes(tmp_path: Path) -> None:
     for name, colour in (("tench", (255, 0, 0)), ("church", (0, 255, 0))):
         for number in (2, 1):
