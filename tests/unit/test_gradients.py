@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cruciform.errors import DiagnosisError
+from cruciform.errors import DiagnosisError, ShapeError
 from cruciform.measure.gradients import diagnose
 from cruciform.nn.initialise import initialise_
 
@@ -27,6 +27,25 @@ def chain(
             if parameter.ndim == 4:
                 parameter.mul_(scale)
     return model
+
+
+def test_gradients_that_are_there_already_are_left_as_they_are() -> None:
+    model = chain(3)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    diagnose(model, (3, 8, 8))
+    assert all(bool((parameter.grad == 1).all()) for parameter in model.parameters())
+
+
+def test_a_head_of_zeros_loses_the_gradient_and_does_not_explode() -> None:
+    model = nn.Sequential(*chain(3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 4))
+    nn.init.zeros_(model[-1].weight)
+    assert diagnose(model, (3, 8, 8)).verdict == "untrainable: the gradient is lost"
+
+
+def test_an_input_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ShapeError, match=r"Sequential does not run on an input of \(4, 8, 8\)"):
+        diagnose(chain(3), (4, 8, 8))
 
 
 def test_the_papers_rule_keeps_the_gradient() -> None:

@@ -85,6 +85,31 @@ def test_what_computes_a_weight_belongs_to_its_layer() -> None:
         assert [(row.name, row.params) for row in profile(model, (3, 8, 8)).layers] == [(name, 4 * 28 + 4)]
 
 
+def test_arguments_may_be_named() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(4, 3, 3, 3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            maps = F.conv2d(input=x, weight=self.weight).flatten(2)
+            both = torch.matmul(input=maps, other=maps.mT)
+            return F.scaled_dot_product_attention(query=both, key=both, value=both)
+
+    convolution, product, attention = 36 * 4 * 27, 4 * 36 * 4, 2 * 4 * 4 * 4
+    assert profile(Named(), (3, 8, 8)).macs == convolution + product + attention
+
+
+def test_counting_on_real_tensors_in_training_leaves_buffers_alone() -> None:
+    class Looks(nn.BatchNorm2d):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) * float(x.sum() + 1)
+
+    norm = Looks(3)
+    profile(nn.Sequential(norm), (3, 8, 8), training=True)
+    assert int(norm.num_batches_tracked) == 0
+
+
 def test_attention_is_counted() -> None:
     class Attention(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -150,8 +150,10 @@ def _explain(layer: Layer, found: Solution, convolution: str, costs: Mapping[str
     option = found.choices[layer.name]
     cost, dense = costs[option.name], costs[DENSE]
     ratios = {scheme: one.seconds / dense.seconds for scheme, one in costs.items() if scheme != DENSE}
-    quickest = min(ratios, key=lambda scheme: ratios[scheme])
-    if option.name != DENSE:
+    quickest = min(ratios, key=lambda scheme: ratios[scheme], default=None)
+    if quickest is None:
+        reason = "kept dense: there is no other candidate that it could be here"
+    elif option.name != DENSE:
         others = sum(one.costs[SECONDS] > option.costs[SECONDS] and one.value > option.value for one in layer.options)
         reason = (
             f"keeps {option.value:.0%} of a kernel's energy at {ratios[option.name]:.2f} of the dense time; "

@@ -101,11 +101,7 @@ def measure_kind(
         DeployError: Not even the dense layer runs in this engine.
     """
     path = folder / f"{_key(kind, setting)}.json"
-    known: dict[str, Cost] = {}
-    problems: dict[str, str] = {}
-    if path.is_file():
-        data = json.loads(path.read_text("utf-8"))
-        known, problems = {name: Cost(**cost) for name, cost in data["costs"].items()}, data["problems"]
+    known, problems = _read(path, setting.rounds)
     wanted = tuple(dict.fromkeys((DENSE, *schemes)))
     missing = [scheme for scheme in wanted if scheme not in known and scheme not in problems]
     if missing:
@@ -118,12 +114,26 @@ def measure_kind(
         costs = {name: asdict(cost) for name, cost in known.items()}
         with new_file(path, shared=True) as part:
             part.write_text(
-                json.dumps({"kind": describe(kind), "costs": costs, "problems": problems}, indent=1), "utf-8"
+                json.dumps(
+                    {"kind": describe(kind), "rounds": setting.rounds, "costs": costs, "problems": problems}, indent=1
+                ),
+                "utf-8",
             )
     return CostTable(
         {scheme: known[scheme] for scheme in wanted if scheme in known},
         {scheme: problems[scheme] for scheme in wanted if scheme in problems},
     )
+
+
+def _read(path: Path, rounds: int) -> tuple[dict[str, Cost], dict[str, str]]:
+    """Returns the times of a file and what can't be, or nothing where they are of fewer rounds, or can't be read."""
+    try:
+        data = json.loads(path.read_text("utf-8"))
+        if data["rounds"] < rounds:
+            return {}, {}
+        return {name: Cost(**cost) for name, cost in data["costs"].items()}, dict(data["problems"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}, {}  # to measure again is all that is lost
 
 
 def _measure(kind: Kind, schemes: Sequence[str], setting: Setting, tell: Callable[[str], None]) -> CostTable:
@@ -190,6 +200,7 @@ def _key(kind: Kind, setting: Setting) -> str:
     parts = {
         "kind": describe(kind),
         "target": type(setting.target).__name__,
+        "options": {name: str(value) for name, value in vars(setting.target).items() if name != "images"},
         "precision": setting.target.precision,
         "batch": setting.batch,
         "threads": setting.threads,

@@ -8,7 +8,7 @@ from torch import nn
 
 from cruciform.deploy.build import Build, Setting, build_engine, noise
 from cruciform.deploy.clock import Timing, time_engines
-from cruciform.deploy.forms import Form
+from cruciform.deploy.forms import Form, forms_of_layers
 from cruciform.errors import DeployError
 
 
@@ -16,12 +16,13 @@ def time_network(networks: Mapping[str, tuple[nn.Module, Mapping[str, Form]]], s
     """Times networks with their layers in given forms, in turns, each in its fastest way.
 
     Args:
-        networks: The networks, by name, and the form of each of their layers of basis filters.
+        networks: The networks, by name, and the form of what each of their convolutions became.
         setting: Where they run.
     """
     with tempfile.TemporaryDirectory() as folder:
         engines, problems = {}, []
-        for name, (model, forms) in networks.items():
+        for name, (model, given) in networks.items():
+            forms = forms_of_layers(model, given)
             for way in setting.ways():
                 try:
                     made = Path(tempfile.mkdtemp(dir=folder))

@@ -14,7 +14,8 @@ import numpy as np
 
 from cruciform.errors import BudgetError, MissingExtraError
 
-ATTEMPTS = 3
+ATTEMPTS = 4
+TOLERANCE = 1e-6
 SLACK = 1e-9
 
 
@@ -79,14 +80,15 @@ def solve(
     rest = {**dict.fromkeys(budgets, 0.0), **(fixed or {})}
     _check_possible(layers, budgets, rest)
     kept = [_undominated(layer, list(budgets)) for layer in layers]
-    tighter = 1.0
-    for _ in range(ATTEMPTS):
-        room = {name: (limit - rest[name]) * tighter for name, limit in budgets.items()}
+    for attempt in range(ATTEMPTS):
+        # The solver's own tolerance is a millionth: a budget is never exceeded, not by the last bit. Room may be below
+        # 0, where costs are differences to the dense network.
+        tighter = TOLERANCE * 4 ** (attempt - 1) if attempt else 0.0
+        room = {name: limit - rest[name] - tighter * abs(limit - rest[name]) for name, limit in budgets.items()}
         chosen = _solve(layers, kept, room)
         solution = _total(layers, chosen, rest, budgets)
         if all(solution.costs[name] <= limit for name, limit in budgets.items()):
             return solution
-        tighter *= 1 - 10 * SLACK  # the solver's own tolerance: a budget is never exceeded, not by the last bit
     raise BudgetError("the solver came back with more than the budget; please report this")
 
 

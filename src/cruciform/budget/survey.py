@@ -1,5 +1,6 @@
 """What every layer of a network can be, what that costs there, and what it is worth: measured before any training."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -18,9 +19,10 @@ from cruciform.conversion.report import LayerChange
 from cruciform.deploy.bench import prefixed
 from cruciform.deploy.build import Setting
 from cruciform.deploy.choose import Tell
-from cruciform.errors import BudgetError
+from cruciform.errors import BudgetError, OptionError
 from cruciform.measure.macs import LayerCount
 from cruciform.nn.inspect import spec_of
+from cruciform.registry import did_you_mean
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
 
@@ -57,12 +59,14 @@ class Survey:
         convolutions: What each of them is, in short.
         tables: What each of them costs, in its surroundings.
         dense: What the dense network costs.
+        idle: Layers that could be something else, but are not called.
     """
 
     layers: tuple[Layer, ...]
     convolutions: Mapping[str, str]
     tables: Mapping[str, CostTable]
     dense: Mapping[str, float]
+    idle: tuple[str, ...] = ()
 
     @property
     def problems(self) -> list[str]:
@@ -72,7 +76,8 @@ class Survey:
             for name, table in self.tables.items()
             for scheme, reason in table.problems.items()
         ]
-        return list(dict.fromkeys(sentences))
+        idle = [f"{name} stays dense: it is not called when the network is deployed" for name in self.idle]
+        return list(dict.fromkeys([*sentences, *idle]))
 
 
 def survey_network(
@@ -92,9 +97,11 @@ def survey_network(
     """
     report = plan_conversion(model, "lr", protect=valuation.protect, input_size=setting.input_size)
     counts = {row.name: row for row in report.counted.layers} if report.counted else {}
-    rows = [row for row in report.layers if row.plan is not None]
+    planned = [row for row in report.layers if row.plan is not None]
+    rows = [row for row in planned if row.names[0] in counts and counts[row.names[0]].inputs]
     if not rows or report.counted is None:
         raise BudgetError("this network has no layer that could be something else")
+    _check_importances(valuation.importances, [name for row in rows for name in row.names])
     dense = {
         SECONDS: time_network({"dense": (model, {})}, setting)["dense"].best,
         MACS: float(report.counted.macs),
@@ -115,7 +122,8 @@ def survey_network(
         options = _options(spec, count, measured[kind].costs, weight)
         layers.append(Layer(name, options, _importance(row, valuation.importances)))
         convolutions[name], tables[name] = str(describe(kind)["convolution"]), measured[kind]
-    return Survey(tuple(layers), convolutions, tables, dense)
+    idle = tuple(row.names[0] for row in planned if row not in rows)
+    return Survey(tuple(layers), convolutions, tables, dense, idle)
 
 
 def _options(
@@ -146,6 +154,16 @@ def _options(
             )
         )
     return tuple(options)
+
+
+def _check_importances(importances: Mapping[str, float], names: Sequence[str]) -> None:
+    for pattern, weight in importances.items():
+        if not (0 < weight < math.inf):
+            raise OptionError(f"the importance of {pattern!r} is {weight}; it is a number above 0, as 3 or 0.5")
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise OptionError(
+                f"the pattern {pattern!r} matches no layer that could be something else.{did_you_mean(pattern, names)}"
+            )
 
 
 def _importance(row: LayerChange, importances: Mapping[str, float]) -> float:

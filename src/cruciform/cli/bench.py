@@ -28,7 +28,7 @@ def bench(
     Example: cruciform bench --suite vgg --target onnxruntime --batch 1 --batch 16
     """
     from cruciform.deploy.bench import prefixed, run_bench
-    from cruciform.deploy.bench_result import describe, read_parts, record_bench
+    from cruciform.deploy.bench_result import check_result, describe, read_parts, record_bench
     from cruciform.deploy.build import Setting
     from cruciform.deploy.suites import SUITES
     from cruciform.deploy.targets import TARGETS
@@ -39,6 +39,9 @@ def bench(
         raise OptionError(f"unknown suite {suite!r}.{did_you_mean(suite, SUITES)} Known: {', '.join(SUITES)}")
     found = []
     engines = {name: find_target(name) for name in target or ["onnxruntime"]}
+    if result:
+        for made in SUITES[suite]:
+            check_result(result, made)
     with measuring() as tell:
         for made, name, images in product(SUITES[suite], engines, batch or [1]):
             setting = Setting(engines[name], made.input_size, images, threads, rounds, patience)

@@ -63,7 +63,7 @@ def budget(
     from cruciform.deploy.build import Setting
     from cruciform.sources.build import split_reference
     from cruciform.sources.source import SOURCES
-    from cruciform.store.directory import Base, save
+    from cruciform.store.directory import Base, refuse_to_overwrite, save
 
     given = {SECONDS: time, MACS: macs, PARAMS: params, BYTES: size_bytes}
     limits = {name: read_limit(text, name) for name, text in given.items() if text}
@@ -71,13 +71,16 @@ def budget(
         tuple(candidate or CANDIDATES), dict(map(_read_importance, importance or [])), tuple(protect or ())
     )
     refuse_saved(network)
+    if output:
+        refuse_to_overwrite(output)
     model, usual = find_model(network, size)
     setting = Setting(find_target(target), usual, batch=batch, threads=threads, rounds=rounds)
     with measuring() as tell:
         plan = plan_budget(model, setting, limits, cache_folder() / "costs", valuation=valuation, tell=tell)
         conversion = convert(model, plan.mapping, input_size=usual) if plan.mapping else convert(model, "full")
-        tell("the network that was chosen")
-        measured = time_network({"chosen": (conversion.model, plan.forms)}, setting)["chosen"].best
+        tell("the network that was chosen beside the dense one")
+        times = time_network({"dense": (model, {}), "chosen": (conversion.model, plan.forms)}, setting)
+        measured = times["chosen"].best
     about = {"network": network, "target": target, "batch": batch, "threads": threads, "input_size": list(usual)}
     if output:
         # A function of the user's is nothing that a directory may name: it would run code when it is read.
@@ -104,7 +107,10 @@ def budget(
         )
     for problem in plan.problems:
         console().print(problem)
-    console().print(f"measured: {in_units(SECONDS, measured)}; value {plan.value:.3f} of 1 (a proxy)")
+    console().print(
+        f"measured: {in_units(SECONDS, measured)}, in turns with the dense network's "
+        f"{in_units(SECONDS, times['dense'].best)}; value {plan.value:.3f} of 1 (a proxy)"
+    )
     if output:
         base = "" if known else f", {network.partition(':')[2]}()"
         console().print(f"written to {output}; read it with cruciform.load({str(output)!r}{base})")

@@ -37,8 +37,9 @@ def deploy(
     """
     from cruciform.deploy.build import PLAIN, Setting
     from cruciform.deploy.choose import choose_build
-    from cruciform.deploy.package import ship
+    from cruciform.deploy.package import refuse_to_overwrite, ship
 
+    refuse_to_overwrite(output)  # before minutes of measuring
     engine = find_target(target)
     network, usual, preparation = find_trained(model, size)
     if engine.needs_images:

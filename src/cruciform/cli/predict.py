@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from cruciform.cli.common import JsonOption, console, print_json, progress_bar
+from cruciform.errors import OptionError
 from cruciform.words import plural
 
 
@@ -21,6 +22,9 @@ def predict(
     threads: Annotated[int, typer.Option(min=1, help="Threads of the engine, in each process.")] = 1,
     on_ray: Annotated[bool, typer.Option("--ray", help="On a Ray cluster: RAY_ADDRESS, or this machine.")] = False,
     workers: Annotated[int, typer.Option(min=1, help="Processes, with --ray.")] = 2,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Open artefacts of PyTorch's own targets, which are code, not data.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write the best classes of every image into a Parquet file: every image once, whatever happens meanwhile.
@@ -36,7 +40,9 @@ def predict(
     from cruciform.predict.parts import Asking
     from cruciform.predict.run import Request, run_prediction
 
-    request = Request(model, images, str(output), threads)
+    if output.is_dir():
+        raise OptionError(f"{output} is a folder; name a file, for instance {output / 'predictions.parquet'}")
+    request = Request(model, images, str(output), threads, trust)
     with progress_bar("predicting, parts") as advance:
         found = run_prediction(request, Asking(top, batch, part), workers=workers if on_ray else None, advance=advance)
     if as_json:

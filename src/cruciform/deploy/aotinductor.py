@@ -26,6 +26,7 @@ class AotInductor(Target):
 
     packages = ("torch",)
     extra = "train"
+    is_code = True
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
         """Compiles by the machine's C++ compiler; the number of images stays free.

@@ -147,6 +147,10 @@ def _baselines(
                 engines[label] = build_engine(model, Build({}, way), there, part)
             except (DeployError, MissingExtraError) as error:
                 seen[label] = str(error)
+    if not engines:
+        raise DeployError(
+            f"the dense baseline runs in no engine of this precision: {'; '.join(map(str, seen.values()))}"
+        )
     first = time_engines(engines, noise(setting.batch, setting.input_size), rounds=2, threads=setting.threads)
     seen.update({label: timing.best for label, timing in first.items()})
     limit = FAR * min(timing.best for timing in first.values())

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cruciform.deploy.bench import Bench, Row
+from cruciform.deploy.bench import Bench, Row, Suite
 from cruciform.deploy.targets import TARGETS
+from cruciform.errors import OptionError
 from cruciform.measure.record import hardware, record_result, today, versions
 from cruciform.words import plural
 
@@ -41,6 +42,19 @@ def summarise(bench: Bench) -> dict[str, float]:
     batch = f"_b{bench.batch}" if bench.suite.keyed_by_batch or bench.batch > 1 else ""
     start = f"{SHORT.get(family, family)}_{precision}{batch}{threads}"
     return {f"{start}_{bench.suite.networks[row.network]}": round(row.realised, 3) for row in bench.rows}
+
+
+def check_result(path: Path, suite: Suite) -> None:
+    """Raises where a bench of a suite could not be recorded in a file, or in place of another's."""
+    if not path.is_file():
+        return
+    try:
+        parts = read_parts(path)
+        other = [p for p in parts if p.get("comparison", "") == suite.label and suite.baseline not in p["networks"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise OptionError(f"{path} is not what 'cruciform bench' wrote ({error!r}); choose another file") from error
+    if other:
+        raise OptionError(f"{path} holds a bench of {next(iter(other[0]['networks']))}; choose another file")
 
 
 def record_bench(bench: Bench, path: Path, *, command: str, packages: Sequence[str]) -> None:

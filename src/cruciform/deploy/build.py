@@ -1,6 +1,7 @@
 """A network built for an engine: where it shall run, which equal form each layer has, and how it is written."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torch.fx import GraphModule
 
 from cruciform.deploy.forms import Form, build_form
 from cruciform.deploy.target import Engine, Target
+from cruciform.errors import CruciformError, DeployError, first_line
 
 PLAIN = "plain"
 """The way in which a target writes a network unless it is told otherwise."""
@@ -69,13 +71,26 @@ def build_engine(model: nn.Module, build: Build, setting: Setting, folder: Path)
 def build_graph(model: nn.Module, forms: Mapping[str, Form], setting: Setting) -> GraphModule:
     """Returns a network with its layers in some forms."""
     # A graph for one image alone would be made for no other number.
-    return build_form(model, forms, setting.input_size, batch=max(2, setting.batch))
+    with _engines_own_errors("can't be captured"):
+        return build_form(model, forms, setting.input_size, batch=max(2, setting.batch))
 
 
 def write_engine(graph: GraphModule, way: str, setting: Setting, folder: Path) -> Engine:
     """Writes a graph into a folder in one of its target's ways; returns what runs it."""
-    setting.ways()[way].write(graph, setting.input_size, folder, batch=setting.batch)
-    return setting.target.load(folder, threads=setting.threads)
+    with _engines_own_errors("can't be written for this engine"):
+        setting.ways()[way].write(graph, setting.input_size, folder, batch=setting.batch)
+        return setting.target.load(folder, threads=setting.threads)
+
+
+@contextmanager
+def _engines_own_errors(what: str) -> Iterator[None]:
+    """Turns what exporters and engines raise, each errors of its own, into one that says so."""
+    try:
+        yield
+    except CruciformError:
+        raise
+    except Exception as error:
+        raise DeployError(f"this network {what}: {type(error).__name__}: {first_line(error)}") from error
 
 
 def noise(batch: int, size: tuple[int, ...], *, seed: int = 0) -> NDArray[Any]:
@@ -88,5 +103,8 @@ def largest_error(model: nn.Module, engine: Engine, images: NDArray[Any]) -> flo
     """Returns how far an engine strays from PyTorch at the most, as a share of the output's range."""
     with torch.no_grad():
         expected = model.eval()(torch.from_numpy(images)).numpy()
-    reach = max(float(expected.max() - expected.min()), 1e-30)
+    if not np.isfinite(expected).all():
+        raise DeployError("this network puts out numbers that are not finite, with which no engine can be compared")
+    # One number alone has no range: then its own size.
+    reach = float(np.ptp(expected)) or float(np.abs(expected).max()) or 1.0
     return float(np.abs(engine(images) - expected).max() / reach)

@@ -8,7 +8,7 @@ one, so that what is shipped is never slower.
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from cruciform.deploy.build import Build, Setting, build_engine, build_graph, no
 from cruciform.deploy.clock import Timing, time_engines
 from cruciform.deploy.forms import FORMS, Form, composite_layers, why_not_dense
 from cruciform.deploy.target import Engine
-from cruciform.errors import DeployError
+from cruciform.errors import DeployError, ShapeError, first_line
 from cruciform.nn.composite import CompositeConv
 
 GAIN = 0.01  # a change of form must save such a share of the time, or it is noise
@@ -41,6 +41,7 @@ class LayerTimes:
         input_size: Of one sample, as the network gives it.
         seconds: The time of each form that can be measured alone; a convolution's readers are not there.
         why_not_dense: Why there is no equal dense kernel; None where there is one.
+        kind: A number, the same for layers that are alike: they were timed together.
     """
 
     name: str
@@ -48,6 +49,7 @@ class LayerTimes:
     input_size: tuple[int, ...]
     seconds: Mapping[str, float]
     why_not_dense: str | None
+    kind: int = 0
 
     @property
     def fastest(self) -> Form:
@@ -136,9 +138,9 @@ def _mixtures(layers: tuple[LayerTimes, ...]) -> dict[str, dict[str, Form]]:
 
 def _improve(best: Build, layers: tuple[LayerTimes, ...], bench: "_Bench", tell: Tell) -> Build:
     """Changes the form of one kind of layer after the other, the slowest first, as long as there is patience."""
-    kinds: dict[tuple[str, tuple[int, ...]], list[LayerTimes]] = {}
+    kinds: dict[int, list[LayerTimes]] = {}
     for times in layers:
-        kinds.setdefault((times.plan, times.input_size), []).append(times)
+        kinds.setdefault(times.kind, []).append(times)
     end = time.monotonic() + bench.setting.patience
     for alike in sorted(kinds.values(), key=lambda alike: -len(alike) * min(alike[0].seconds.values())):
         for form in _worth_trying(alike[0], best.forms[alike[0].name]):
@@ -162,15 +164,16 @@ def _worth_trying(times: LayerTimes, now: Form) -> list[Form]:
 def _time_layers(model: nn.Module, bench: "_Bench", tell: Tell) -> tuple[LayerTimes, ...]:
     """Times every layer alone; layers of one kind together."""
     layers = composite_layers(model)
-    known: dict[tuple[str, tuple[int, ...]], LayerTimes] = {}
+    known: dict[Hashable, LayerTimes] = {}
     found = []
     for name, size in _input_sizes(model, bench.setting.input_size).items():
-        kind = (str(layers[name].plan), size)
+        # Biases decide too whether there is an equal dense kernel, and each layer has its own.
+        reason = why_not_dense(layers[name])
+        kind = (layers[name].plan, size, reason is None)
         if kind not in known:
             tell(f"layer {name}")
-            known[kind] = bench.time_layer(name, layers[name], size)
-        # Biases decide too whether there is an equal dense kernel, and each layer has its own.
-        found.append(replace(known[kind], name=name, why_not_dense=why_not_dense(layers[name])))
+            known[kind] = replace(bench.time_layer(name, layers[name], size), kind=len(known))
+        found.append(replace(known[kind], name=name, why_not_dense=reason))
     return tuple(found)
 
 
@@ -256,8 +259,17 @@ def _input_sizes(model: nn.Module, input_size: tuple[int, ...]) -> dict[str, tup
     handles = [layer.register_forward_pre_hook(note(name)) for name, layer in composite_layers(model).items()]
     try:
         with torch.no_grad():
-            model(torch.zeros(1, *input_size))
+            output = model(torch.zeros(1, *input_size))
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        raise ShapeError(
+            f"{type(model).__name__} does not run on an input of {input_size} (channels, sizes): {first_line(error)}"
+        ) from error
     finally:
         for handle in handles:
             handle.remove()
+    if not isinstance(output, Tensor):
+        raise DeployError(
+            f"{type(model).__name__} returns a {type(output).__name__}; what is deployed returns one tensor: wrap it "
+            "in a module that returns the one you need"
+        )
     return sizes

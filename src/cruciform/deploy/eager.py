@@ -28,6 +28,7 @@ class Eager(Target):
 
     packages = ("torch",)
     extra = "train"
+    is_code = True  # torch's archives hold pickles
 
     def __init__(self, *, compiled: bool) -> None:
         self._compiled = compiled

@@ -11,8 +11,9 @@ from cruciform.conversion.dense import dense_layer
 from cruciform.conversion.surgery import find_modules, replace_modules_
 from cruciform.deploy.capture import capture
 from cruciform.deploy.concatenation import Rewrite, rewrite_
-from cruciform.errors import NotLinearError
+from cruciform.errors import DeployError, NotLinearError
 from cruciform.nn.composite import CompositeConv
+from cruciform.registry import did_you_mean
 
 Form = Literal["concat", "tail", "split", "dense"]
 FORMS: tuple[Form, ...] = ("concat", "tail", "split", "dense")
@@ -22,6 +23,17 @@ FORMS: tuple[Form, ...] = ("concat", "tail", "split", "dense")
 def composite_layers(model: nn.Module) -> dict[str, CompositeConv]:
     """Returns the layers of basis filters, by the first of their names."""
     return {item.name: item.module for item in find_modules(model).values() if isinstance(item.module, CompositeConv)}
+
+
+def forms_of_layers(model: nn.Module, forms: Mapping[str, Form]) -> dict[str, Form]:
+    """Returns forms by the names of layers, from those by the names of the convolutions that they replaced.
+
+    A convolution that pads by the size of its input became two modules: the layer is the second.
+    """
+    return {
+        layer: form for layer in composite_layers(model) for name, form in forms.items()
+        if f"{layer}.".startswith(f"{name}.")
+    }  # fmt: skip
 
 
 def why_not_dense(layer: CompositeConv) -> str | None:
@@ -46,6 +58,9 @@ def build_form(
     """
     model = copy.deepcopy(model)
     layers = composite_layers(model)
+    for name in forms:
+        if name not in layers:
+            raise DeployError(f"no layer of basis filters is called {name!r}.{did_you_mean(name, list(layers))}")
     dense = {id(layers[name]): dense_layer(layers[name]) for name, form in forms.items() if form == "dense"}
     graph = capture(replace_modules_(model, dense), input_size, batch=batch)
     rewrites: dict[str, Rewrite] = {name: form for name, form in forms.items() if form != "dense"}

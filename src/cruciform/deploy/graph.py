@@ -87,6 +87,11 @@ def new_constant(graph: GraphModule, name: str, value: Tensor, *, replace: bool 
     return graph.graph.get_attr(name)
 
 
+def readers_of(graph: GraphModule, name: str) -> int:
+    """Returns how many nodes read a tensor of a graph."""
+    return sum(len(node.users) for node in graph.graph.nodes if node.op == "get_attr" and node.target == name)
+
+
 def put_in_place(graph: GraphModule, old: Node, new: Node) -> None:
     """Lets all readers of a node read another in its place."""
     new.meta["val"] = old.meta.get("val")

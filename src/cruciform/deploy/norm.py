@@ -13,6 +13,7 @@ from cruciform.deploy.graph import (
     new_constant,
     parts_of,
     put_in_place,
+    readers_of,
 )
 
 
@@ -58,8 +59,10 @@ def fold_norm_(graph: GraphModule, node: Node) -> None:
     bias = constant(graph, source.args[2]) if has_bias else torch.zeros_like(shift)
     # Named as the layer's own, so that a layer is still known by the names of its weights.
     name = str(source.args[1].target) if isinstance(source.args[1], Node) else source.name
+    alone = readers_of(graph, name) <= 1  # a layer that is called twice has its own weight for the other call
+    name = name if alone else f"{name}_{source.name}"
     with graph.graph.inserting_before(source):
-        kernel = new_constant(graph, name, weight * scale.reshape(-1, *(1,) * (weight.ndim - 1)), replace=True)
+        kernel = new_constant(graph, name, weight * scale.reshape(-1, *(1,) * (weight.ndim - 1)), replace=alone)
         offset = new_constant(graph, f"{source.name}_offset", bias * scale + shift)
     source.args = (source.args[0], kernel, offset, *source.args[3:])
     node.replace_all_uses_with(source)

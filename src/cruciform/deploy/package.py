@@ -44,13 +44,12 @@ def ship(
     Returns:
         The report.
     """
-    if directory.exists() and any(directory.iterdir()) and not (directory / REPORT).is_file():
-        raise DeployError(f"{directory} exists and is not what 'cruciform deploy' wrote; choose another name")
+    refuse_to_overwrite(directory)
     with new_directory(directory, manifest={"format": FORMAT}) as part:
         engine = build_engine(model, choice.build, setting, part)
         seen = setting.target.images  # in 8 bits noise is beyond the ranges of real images
         error = largest_error(model, engine, noise(setting.batch, setting.input_size, seed=1) if seen is None else seen)
-        if error > setting.target.tolerance:
+        if not error <= setting.target.tolerance:  # what is not a number strays too
             raise DeployError(
                 f"{target} strays from PyTorch by {error:.1e} of the output's range, more than "
                 f"{setting.target.tolerance:.0e}"
@@ -83,9 +82,36 @@ def ship(
     return report
 
 
-def open_artefact(directory: Path, *, threads: int = 1) -> Engine:
-    """Returns what runs an artefact, where it is what was written."""
-    target = TARGETS.get(str(read_report(directory).get("target")))
+def refuse_to_overwrite(directory: Path) -> None:
+    """Raises where shipping would delete anything but an artefact, whole as it was written."""
+    if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
+        return
+    try:
+        read_report(directory)
+    except DeployError as error:
+        raise DeployError(
+            f"{directory} exists, and would be deleted; choose another name, or move it: {error}"
+        ) from error
+
+
+def open_artefact(directory: Path, *, threads: int = 1, trust: bool = False) -> Engine:
+    """Returns what runs an artefact, where it is what was written.
+
+    Args:
+        directory: What ``ship`` wrote.
+        threads: Of the engine.
+        trust: Whether to open one that is code, of PyTorch's own targets; only where you or people you trust wrote it.
+
+    Raises:
+        DeployError: It is damaged, is code without your trust, or its engine can't open it.
+    """
+    name = str(read_report(directory).get("target"))
+    target = TARGETS.get(name)
+    if target.is_code and not trust:
+        raise DeployError(
+            f"{directory} is made for {name}, and such an artefact is code: opening it runs what is written in it. "
+            "Where you or people you trust wrote it, add --trust (trust=True)"
+        )
     try:
         return target.load(directory, threads=threads)
     except CruciformError:

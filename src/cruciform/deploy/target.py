@@ -25,6 +25,7 @@ class Target(ABC):
         tolerance: How far its results may stray from PyTorch's in 32 bits, as a share of the output's range.
         needs_images: Whether it must see images before it can write, to learn the ranges of numbers from them.
         images: Those that it was given.
+        is_code: Whether opening an artefact runs what is written in it: machine code, or pickles of torch's.
     """
 
     packages: ClassVar[tuple[str, ...]]
@@ -33,6 +34,7 @@ class Target(ABC):
     tolerance: float = 1e-4
     needs_images: ClassVar[bool] = False
     images: NDArray[Any] | None = None
+    is_code: ClassVar[bool] = False
 
     def with_images(self, images: NDArray[Any]) -> "Target":
         """Returns this target with images to learn from; one that needs none stays as it is."""

@@ -30,7 +30,11 @@ def work_of(call: Call) -> Work | None:
     if call.module is not None:
         return planned_work(call.module.plan, call.args[0])
     formula = FORMULAS.get(call.operation)
-    return None if formula is None else formula(*call.args, **call.kwargs)
+    if formula is None:
+        return None
+    named = dict(call.kwargs)
+    tensors = [named.pop(name) for name in LEADING if name in named]
+    return formula(*call.args, *tensors, **named)
 
 
 def planned_work(plan: LayerPlan, x: Tensor) -> Work:
@@ -130,6 +134,9 @@ def _einsum(equation: Any, *operands: Any) -> Work | None:
     # of matrices.
     return Work(prod(sizes[label] for label in kept | contracted) if contracted else 0)
 
+
+LEADING = ("input", "mat1", "mat2", "batch1", "batch2", "other", "query", "key", "value")
+"""What torch calls the tensors that come first, in their order."""
 
 FORMULAS: dict[str, Callable[..., Work | None]] = {
     **{f"conv{rank}d": _convolution for rank in (1, 2, 3)},

@@ -24,11 +24,12 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cruciform.errors import DiagnosisError
+from cruciform.errors import DiagnosisError, ShapeError, first_line
 from cruciform.measure.tape import GradientTape, normalisations_between
 from cruciform.measure.trace import in_mode, tensors_in
 from cruciform.words import plural
@@ -94,6 +95,8 @@ class Diagnosis:
         """The verdict in a word or two."""
         if self.trainable:
             return "trainable"
+        if not math.isfinite(self.gradient_over_depth) or self.gradient_over_depth == 0:
+            return "untrainable: the gradient is lost"
         return "untrainable: the gradient " + ("vanishes" if self.gradient_over_depth < self.low else "explodes")
 
     @property
@@ -136,7 +139,7 @@ def diagnose(
     try:
         with _undisturbed(model, seed):
             with tape:
-                output = model(x)
+                output = _run(model, x)
             # Of several outputs the deepest: auxiliary heads would add gradient in the middle of the network.
             end = max(tensors_in(output), key=tape.depth_of, default=None)
             if end is None or not end.requires_grad:
@@ -145,6 +148,16 @@ def diagnose(
         return _judge(tape)
     finally:
         tape.release()
+
+
+def _run(model: nn.Module, x: Tensor) -> Any:
+    try:
+        return model(x)
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        raise ShapeError(
+            f"{type(model).__name__} does not run on an input of {tuple(x.shape[1:])} (channels, sizes): "
+            f"{first_line(error)}"
+        ) from error
 
 
 def _judge(tape: GradientTape) -> Diagnosis:
@@ -192,6 +205,8 @@ def _undisturbed(model: nn.Module, seed: int) -> Iterator[None]:
     """Runs the model as in training, with a seed of its own, and puts everything back."""
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    for parameter in model.parameters():
+        parameter.grad = None  # or the backward pass would add to it
     with torch.random.fork_rng(), torch.enable_grad(), in_mode(model, training=True):
         torch.manual_seed(seed)
         try:

@@ -145,7 +145,8 @@ def _state_on(model: nn.Module, device: torch.device) -> dict[str, Tensor]:
         own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
         for key, tensor in own:
             # Detached: torch's counter follows tensors that require a gradient, and stumbles where none is recorded.
-            there.setdefault(id(tensor), tensor.detach().to(device))
+            # Buffers are copied: in training they change.
+            there.setdefault(id(tensor), tensor.detach().to(device, copy=key in module._buffers))
             state[f"{name}.{key}" if name else key] = there[id(tensor)]
     return state
 

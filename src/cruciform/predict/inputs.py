@@ -47,8 +47,11 @@ class FolderInputs:
         """A sum over names and sizes."""
         digest = hashlib.sha256()
         for name in self._names:
-            size = f"\0{(self._folder / name).stat().st_size}\n".encode()
-            digest.update(name.encode("utf-8", "surrogateescape") + size)
+            try:
+                size = (self._folder / name).stat().st_size
+            except OSError:  # a link to nothing, for one: it gets its row, which says so
+                size = -1
+            digest.update(name.encode("utf-8", "surrogateescape") + f"\0{size}\n".encode())
         return digest.hexdigest()
 
     def __len__(self) -> int:

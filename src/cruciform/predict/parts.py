@@ -85,6 +85,8 @@ class Parts:
                 "delete it to begin anew"
             )
         self._folder.mkdir(parents=True, exist_ok=True)
+        if not job.is_file():
+            self._remove_parts()  # nothing says of which network they are
         write_text(job, text)
 
     def missing(self) -> list[int]:
@@ -114,10 +116,15 @@ class Parts:
                 table = parquet.read_table(path, schema=SCHEMA)
                 errors += len(table) - table["error"].null_count
                 writer.write_table(table)
-        for path in self._folder.iterdir():
+        self._remove_parts()
+        for path in self._folder.iterdir():  # what says of which network the parts are goes last
             path.unlink()
         self._folder.rmdir()
         return errors
+
+    def _remove_parts(self) -> None:
+        for path in self._folder.glob("*.parquet"):
+            path.unlink()
 
     def _find(self, number: int) -> Path | None:
         """Returns a part that is what was written; others of its number are removed."""

@@ -71,8 +71,14 @@ class Predictor:
         return ready
 
 
-def open_predictor(model: str, *, threads: int = 1) -> Predictor:
-    """Opens an artefact or a run."""
+def open_predictor(model: str, *, threads: int = 1, trust: bool = False) -> Predictor:
+    """Opens an artefact or a run.
+
+    Args:
+        model: Its folder.
+        threads: Of the engine.
+        trust: Whether an artefact may be opened that is code.
+    """
     path = Path(model)
     if (path / REPORT).is_file():
         report = read_report(path)
@@ -81,7 +87,7 @@ def open_predictor(model: str, *, threads: int = 1) -> Predictor:
                 f"{model} does not say what is done to an image before; deploy it from a run of 'cruciform train'"
             )
         identity = hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest()
-        engine = open_artefact(path, threads=threads)
+        engine = open_artefact(path, threads=threads, trust=trust)
         try:
             preparation, size = read_preparation(report["preparation"]), tuple(report["input_size"])
         except (KeyError, TypeError, ValueError) as error:

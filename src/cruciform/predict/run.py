@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cruciform.errors import RunError
 from cruciform.predict.inputs import Inputs, open_inputs
 from cruciform.predict.parts import Asking, Parts
 from cruciform.predict.predictor import Predictor, open_predictor
@@ -33,12 +34,14 @@ class Request(NamedTuple):
         inputs: A folder of images, or a set of shards.
         out: The file to write.
         threads: Of the engine, in each worker.
+        trust: Whether an artefact may be opened that is code.
     """
 
     model: str
     inputs: str
     out: str
     threads: int = 1
+    trust: bool = False
 
 
 def run_prediction(
@@ -56,7 +59,7 @@ def run_prediction(
         workers: Processes on a Ray cluster; None: this process alone.
         advance: Told how many parts of how many are there.
     """
-    predictor = open_predictor(request.model, threads=request.threads)
+    predictor = open_predictor(request.model, threads=request.threads, trust=request.trust)
     inputs = open_inputs(request.inputs, short_side=predictor.preparation.short_side)
     out = Path(request.out)
     parts = Parts(out, len(inputs), asking)
@@ -65,7 +68,11 @@ def run_prediction(
     done = parts.count - len(missing)
     advance(done, parts.count)
     here = workers is None
-    for _ in _here(parts, missing, predictor, inputs) if here else _on_ray(request, asking, missing, workers or 1):
+    for _ in (
+        _here(parts, missing, predictor, inputs)
+        if here
+        else _on_ray(request, asking, missing, workers or 1, predictor.identity)
+    ):
         done += 1
         advance(done, parts.count)
     return Predicted(len(inputs), parts.join(), len(missing))
@@ -80,19 +87,22 @@ def _here(parts: Parts, missing: list[int], predictor: Predictor, inputs: Inputs
 class _Worker:
     """Makes parts, in a process of Ray's; the network is opened once."""
 
-    def __init__(self, request: tuple[Any, ...], asking: tuple[Any, ...]) -> None:
+    def __init__(self, request: tuple[Any, ...], asking: tuple[Any, ...], identity: str) -> None:
         self._request, asked = Request(*request), Asking(*asking)
-        self._predictor = open_predictor(self._request.model, threads=self._request.threads)
+        self._predictor = open_predictor(self._request.model, threads=self._request.threads, trust=self._request.trust)
+        self._identity = identity
         self._inputs = open_inputs(self._request.inputs, short_side=self._predictor.preparation.short_side)
         self._parts = Parts(Path(self._request.out), len(self._inputs), asked)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        if self._predictor.identity != self._identity:  # a run may have trained on since
+            raise RunError(f"{self._request.model} has changed since the prediction began; start it again")
         for number in batch["item"]:
             self._parts.make(int(number), self._predictor, self._inputs)
         return batch
 
 
-def _on_ray(request: Request, asking: Asking, missing: list[int], workers: int) -> Iterator[Any]:
+def _on_ray(request: Request, asking: Asking, missing: list[int], workers: int, identity: str) -> Iterator[Any]:
     if not missing:
         return
     ray = import_ray()
@@ -102,13 +112,14 @@ def _on_ray(request: Request, asking: Asking, missing: list[int], workers: int) 
         request.inputs if "://" in request.inputs else str(Path(request.inputs).absolute()),
         str(Path(request.out).absolute()),
         request.threads,
+        request.trust,
     )
     with cluster(ray):
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
         data = ray.data.from_items(missing, override_num_blocks=len(missing)).map_batches(
             _Worker,
-            fn_constructor_args=(tuple(absolute), tuple(asking)),
+            fn_constructor_args=(tuple(absolute), tuple(asking), identity),
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=workers),
             num_cpus=1,

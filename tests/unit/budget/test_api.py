@@ -32,6 +32,10 @@ def network() -> nn.Module:
     )  # fmt: skip
 
 
+def measured(networks: object, setting: object) -> dict[str, Timing]:
+    return {"dense": Timing((0.1,)), "chosen": Timing((0.05,))}
+
+
 @pytest.fixture
 def setting() -> Setting:
     return Setting(TARGETS.get("onnxruntime"), SIZE, rounds=2)
@@ -112,8 +116,51 @@ def test_what_can_not_be_is_refused_with_the_reason(setting: Setting, tmp_path: 
         plan_budget(network(), setting, {}, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("importances", "error"),
+    [({"*": 0.0}, "above 0"), ({"*": float("nan")}, "above 0"), ({"*": -1.0}, "above 0"), ({"9": 2.0}, "no layer")],
+)
+def test_importances_are_numbers_above_0_of_layers_that_are_there(
+    setting: Setting, tmp_path: Path, importances: dict[str, float], error: str
+) -> None:
+    with pytest.raises(OptionError, match=error):
+        plan_budget(network(), setting, {MACS: Limit(0.9, relative=True)}, tmp_path,
+                    valuation=Valuation(importances=importances))  # fmt: skip
+
+
+def test_a_layer_that_is_not_called_stays_dense_and_is_named(setting: Setting, tmp_path: Path) -> None:
+    model = network()
+    model[1].auxiliary = nn.Conv2d(16, 16, 3)  # for training only, as auxiliary heads are
+    plan = plan_budget(model, setting, {MACS: Limit(0.9, relative=True)}, tmp_path)
+    assert "1.auxiliary" not in [layer.name for layer in plan.layers]
+    assert any(problem.startswith("1.auxiliary stays dense: it is not called") for problem in plan.problems)
+
+
+def test_a_layer_without_candidates_says_so(setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    only = lambda *words, tell: CostTable({"full": Cost(1e-3, "")}, {})  # noqa: E731
+    monkeypatch.setattr(survey, "measure_kind", only)
+    plan = plan_budget(network(), setting, {MACS: Limit(1.0, relative=True)}, tmp_path)
+    assert {layer.reason for layer in plan.layers} == {"kept dense: there is no other candidate that it could be here"}
+
+
+def test_a_network_of_the_users_own_can_be_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cruciform.budget.network.time_network", measured)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mynet.py").write_text(
+        "from torch import nn\n\n\ndef make():\n"
+        "    return nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3))\n"
+    )
+    ended = CliRunner().invoke(
+        app, ["budget", "mynet:make", "--input", "3x32x32", "--macs", "90%", "-o", "out"], catch_exceptions=False
+    )
+    assert "read it with cruciform.load('out', make())" in ended.output
+    import mynet  # type: ignore[import-not-found]
+
+    assert load("out", mynet.make())(torch.zeros(1, *SIZE)).shape == (1, 16, 28, 28)
+
+
 def test_the_command_writes_a_model_directory_with_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cruciform.budget.network.time_network", lambda networks, setting: {"chosen": Timing((0.05,))})
+    monkeypatch.setattr("cruciform.budget.network.time_network", measured)
     macs = profile(create_model("cifar_fast"), SIZE).macs
     monkeypatch.setattr(survey, "time_network", lambda networks, setting: {"dense": Timing((1e-9 * macs,))})
     out = tmp_path / "fast-60"
@@ -121,11 +168,14 @@ def test_the_command_writes_a_model_directory_with_a_report(tmp_path: Path, monk
         app, ["budget", "cifar_fast", "--budget", "60%", "--macs", "80M", "-o", str(out)], catch_exceptions=False
     )
     assert ended.exit_code == 0, ended.output
-    assert "measured: 50 ms" in ended.output
+    assert "measured: 50 ms, in turns with the dense network's 100 ms" in ended.output
     assert "| seconds | 118 ms | 70.9 ms |" in (out / "budget.md").read_text()
     assert json.loads((out / "budget.json").read_text())["predicted"]["MACs"] <= 80e6
     assert all((out / name).stat().st_size > 5000 for name in ("front.png", "layers.png"))
     assert profile(load(out), SIZE).macs == json.loads((out / "budget.json").read_text())["predicted"]["MACs"]
+    (out / "notes.txt").write_text("precious")
+    late = CliRunner().invoke(app, ["budget", "cifar_fast", "--budget", "60%", "-o", str(out)])
+    assert "holds notes.txt too, which would be deleted" in str(late.exception)
     refused = CliRunner().invoke(app, ["budget", "cifar_fast", "--budget", "1%"])
     assert isinstance(refused.exception, BudgetError)
 

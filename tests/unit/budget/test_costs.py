@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from cruciform.budget import costs
-from cruciform.budget.costs import Kind, describe, measure_kind, surrounded
+from cruciform.budget.costs import Cost, CostTable, Kind, describe, measure_kind, surrounded
 from cruciform.budget.surroundings import Pooling, find_poolings
 from cruciform.deploy.build import Build, Setting
 from cruciform.deploy.clock import Timing
@@ -39,6 +39,26 @@ def test_costs_are_measured_once_and_kept(setting: Setting, tmp_path: Path, monk
     assert measure_kind(KIND, ["lr-join", "lr"], setting, tmp_path).costs["lr"] == first.costs["lr"]
     with pytest.raises(AssertionError, match="measured again"):
         measure_kind(KIND, ["lr"], replace(setting, batch=4), tmp_path)
+
+
+def test_times_are_known_for_one_engine_and_so_many_rounds(
+    setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[tuple[int, bool]] = []
+
+    def measure(kind: Kind, schemes: list[str], setting: Setting, tell: object) -> CostTable:
+        measured.append((setting.rounds, vars(setting.target).get("_compiled", False)))
+        return CostTable({scheme: Cost(1.0, "") for scheme in schemes}, {})
+
+    monkeypatch.setattr(costs, "_measure", measure)
+    plain, compiled = (replace(setting, target=TARGETS.get(name)) for name in ("torch", "torch-compile"))
+    for asked in (plain, plain, compiled, replace(plain, rounds=9), replace(plain, rounds=5)):
+        measure_kind(KIND, ["lr"], asked, tmp_path)
+    assert measured == [(3, False), (3, True), (9, False)]
+    for path in tmp_path.glob("*.json"):
+        path.write_text("{")
+    measure_kind(KIND, ["lr"], plain, tmp_path)
+    assert len(measured) == 4
 
 
 @pytest.mark.slow

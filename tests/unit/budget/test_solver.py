@@ -2,6 +2,7 @@
 
 import itertools
 import time
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -58,6 +59,25 @@ def test_what_the_rest_costs_is_taken_off_first() -> None:
         BudgetError, match="a budget of 4 ms can't be met: the cheapest choice for every layer comes to 5"
     ):
         solve([layer], {"ms": 4.0}, fixed={"ms": 3.0})
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_budget_just_below_what_a_choice_costs_is_kept(seed: int) -> None:
+    random = Random(seed)
+    layers = [
+        Layer(f"l{index}", (Option("full", 1.0, {"macs": 0.0}), *(
+            Option(f"o{n}", random.random(), {"macs": -float(random.randrange(10**6, 10**9))}) for n in range(3))))
+        for index in range(6)
+    ]  # fmt: skip
+    dense = 8e9
+    reachable = dense + sum(random.choice(layer.options).costs["macs"] for layer in layers)
+    found = solve(layers, {"macs": reachable - 1}, fixed={"macs": dense})
+    best = max(
+        (sum(option.value for option in choice) for choice in itertools.product(*(layer.options for layer in layers))
+         if dense + sum(option.costs["macs"] for option in choice) <= reachable - 1),
+    )  # fmt: skip
+    assert found.costs["macs"] <= reachable - 1
+    assert found.value == pytest.approx(best, rel=1e-4)
 
 
 def test_a_front_goes_up_from_the_cheapest_to_the_best() -> None:

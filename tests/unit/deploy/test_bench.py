@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from cruciform.deploy.bench import Bench, Row, Suite, _realised
-from cruciform.deploy.bench_result import read_parts, record_bench, summarise
+from cruciform.deploy.bench_result import check_result, read_parts, record_bench, summarise
 from cruciform.deploy.build import Build
 from cruciform.deploy.clock import Timing
 from cruciform.deploy.suites import SUITES
+from cruciform.errors import OptionError
 from cruciform.measure.macs import profile
 
 ALL = [suite for suites in SUITES.values() for suite in suites]
@@ -42,6 +43,18 @@ def test_names_in_a_summary() -> None:
     unet, resnet = SUITES["volumes"]
     assert next(iter(summarise(made(unet, 1)))) == "ort_f32_unet"
     assert next(iter(summarise(made(resnet, 4)))) == "ort_f32_b4_resnet"
+
+
+def test_a_bench_does_not_take_the_place_of_another_suites(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    record_bench(made(SUITES["vgg"][0], 1), path, command="cruciform bench", packages=())
+    check_result(path, SUITES["vgg"][0])
+    check_result(tmp_path / "absent.json", SUITES["nin"][0])
+    with pytest.raises(OptionError, match="holds a bench of vgg11_gmp; choose another file"):
+        check_result(path, SUITES["nin"][0])
+    path.write_text('{"weights": []}')
+    with pytest.raises(OptionError, match="is not what 'cruciform bench' wrote"):
+        check_result(path, SUITES["vgg"][0])
 
 
 def test_comparisons_of_one_suite_lie_side_by_side_in_its_file(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from cruciform import convert
-from cruciform.deploy.build import Build, Setting
+from cruciform.deploy.build import Build, Setting, largest_error
 from cruciform.deploy.choose import Choice, choose_build
 from cruciform.deploy.clock import Timing, time_engines
 from cruciform.deploy.forms import composite_layers
@@ -20,7 +20,7 @@ from cruciform.deploy.graph import CAT
 from cruciform.deploy.package import open_artefact, ship, verdict
 from cruciform.deploy.target import Engine, Target
 from cruciform.deploy.targets import TARGETS
-from cruciform.errors import DeployError
+from cruciform.errors import DeployError, ShapeError
 
 SIZE = (3, 16, 16)
 
@@ -113,7 +113,9 @@ def test_an_artefact_computes_the_same_and_notices_damage(tmp_path: Path) -> Non
     images = np.random.default_rng(0).normal(size=(2, *SIZE)).astype(np.float32)
     with torch.no_grad():
         expected = model(torch.from_numpy(images)).numpy()
-    assert np.allclose(open_artefact(tmp_path / "out")(images), expected, atol=1e-5)
+    with pytest.raises(DeployError, match="is made for torch, and such an artefact is code"):
+        open_artefact(tmp_path / "out")
+    assert np.allclose(open_artefact(tmp_path / "out", trust=True)(images), expected, atol=1e-5)
     (tmp_path / "out" / "deploy.json").write_text("{}")
     with pytest.raises(DeployError, match="is not what 'cruciform deploy' wrote"):
         open_artefact(tmp_path / "out")
@@ -121,13 +123,18 @@ def test_an_artefact_computes_the_same_and_notices_damage(tmp_path: Path) -> Non
     (tmp_path / "mine" / "thesis.tex").write_text("precious")
     with pytest.raises(DeployError, match="choose another name"):
         ship(model, choice, setting, tmp_path / "mine", target="torch", about={"network": "test"})
+    (tmp_path / "mine" / "deploy.json").write_text("{}")  # others have files of this name
+    with pytest.raises(DeployError, match="choose another name"):
+        ship(model, choice, setting, tmp_path / "mine", target="torch", about={"network": "test"})
+    assert (tmp_path / "mine" / "thesis.tex").read_text() == "precious"
 
 
-def test_an_engine_that_strays_is_not_shipped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("wrong", [1.0, float("nan")])
+def test_an_engine_that_strays_is_not_shipped(tmp_path: Path, wrong: float) -> None:
     class Wrong(Paced):
         def load(self, folder: Path, *, threads: int) -> Engine:
             right = super().load(folder, threads=threads)
-            return lambda images: right(images) + 1
+            return lambda images: right(images) + wrong
 
     model = network()
     setting = Setting(Wrong(lambda graph: 0.0), SIZE, rounds=1)
@@ -135,6 +142,53 @@ def test_an_engine_that_strays_is_not_shipped(tmp_path: Path) -> None:
     with pytest.raises(DeployError, match="strays from PyTorch"):
         ship(model, choice, setting, tmp_path / "out", target="wrong", about={"network": "test"})
     assert not (tmp_path / "out").exists()
+
+
+def test_a_network_of_one_output_can_be_compared_and_one_that_is_not_finite_can_not() -> None:
+    images = np.ones((1, *SIZE), np.float32)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(768, 1))
+    with torch.no_grad():
+        expected = model(torch.from_numpy(images)).numpy()
+    assert largest_error(model, lambda images: expected * (1 + 1e-6), images) == pytest.approx(1e-6, rel=0.2)
+    nn.init.constant_(model[1].weight, torch.nan)
+    with pytest.raises(DeployError, match="not finite"):
+        largest_error(model, lambda images: expected, images)
+
+
+def test_layers_are_of_one_kind_only_where_all_that_decides_is_alike() -> None:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=6, dilation=6)]
+    model = convert(nn.Sequential(*layers), "sf").model.eval()
+    for layer in model:
+        nn.init.zeros_(layer.stage_parameters()[0][0][1])
+    nn.init.ones_(model[1].stage_parameters()[0][0][1])  # a bias inside: no equal dense kernel
+    # Dense is the fastest alone, so that it is asked for wherever it is thought to be possible.
+    price = lambda graph: 0.002 * count(graph, torch.ops.aten.conv2d.default)  # noqa: E731
+    choice = choose_build(model, Setting(Paced(price), (8, 16, 16), rounds=2))
+    assert [times.kind for times in choice.layers] == [0, 1, 2]
+    assert [choice.build.forms[str(index)] == "dense" for index in range(3)] == [True, False, True]
+
+
+class Two(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x, x
+
+
+def test_what_can_not_be_deployed_is_said_before_anything_is_measured() -> None:
+    setting = Setting(Paced(lambda graph: 0.0), SIZE, rounds=2)
+    with pytest.raises(DeployError, match="Two returns a tuple; what is deployed returns one tensor"):
+        choose_build(Two(), setting)
+    with pytest.raises(ShapeError, match=r"does not run on an input of \(3, 16, 16\)"):
+        choose_build(nn.Conv2d(4, 4, 3), setting)
+
+
+def test_an_error_of_an_engine_is_told_as_one_of_deploying() -> None:
+    class Broken(Paced):
+        def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
+            raise LookupError("no such operation")
+
+    with pytest.raises(DeployError, match="can't be written for this engine: LookupError: no such operation"):
+        choose_build(nn.Conv2d(3, 4, 1), Setting(Broken(lambda graph: 0.0), SIZE, rounds=2))
 
 
 def test_engines_are_timed_in_turns() -> None:

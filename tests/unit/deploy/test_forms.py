@@ -9,9 +9,12 @@ from torch.fx import GraphModule
 
 from cruciform import convert, create_model
 from cruciform.deploy.capture import capture
-from cruciform.deploy.forms import FORMS, Form, build_form, composite_layers, why_not_dense
+from cruciform.deploy.forms import FORMS, Form, build_form, composite_layers, forms_of_layers, why_not_dense
 from cruciform.deploy.graph import CAT
 from cruciform.errors import DeployError
+from cruciform.nn.composite import CompositeConv
+from cruciform.schemes import make_plan
+from cruciform.spec import ConvSpec
 
 aten = torch.ops.aten
 SIZE = (3, 48, 48)
@@ -103,6 +106,36 @@ def test_batch_norm_is_folded_in_every_form() -> None:
     for form in FORMS:
         graph = build_form(model, dict.fromkeys(composite_layers(model), form), SIZE)
         assert not [node for node in graph.graph.nodes if "norm" in str(node.target)]
+
+
+def test_a_form_is_found_inside_what_a_convolution_became() -> None:
+    layer = CompositeConv(make_plan(ConvSpec(3, 4, 3), "lr"))
+    model = nn.Sequential(nn.Sequential(nn.Identity(), layer), CompositeConv(make_plan(ConvSpec(4, 4, 3), "lr")))
+    assert forms_of_layers(model, {"0": "tail", "1": "split"}) == {"0.1": "tail", "1": "split"}
+    with pytest.raises(DeployError, match="no layer of basis filters is called '0'"):
+        build_form(model, {"0": "tail"}, SIZE)
+
+
+@pytest.mark.parametrize("scheme", [None, "lr"])
+def test_a_convolution_that_is_called_twice_keeps_its_weights_when_norms_are_folded(scheme: str | None) -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.first, self.second = nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3), nn.BatchNorm2d(3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(self.conv(self.first(self.conv(x)).relu()))
+
+    torch.manual_seed(0)
+    model = Twice()
+    for norm in (model.first, model.second):
+        nn.init.uniform_(norm.weight, 2, 3)
+        norm.running_var.uniform_(0.1, 0.3)
+    model = (convert(model, scheme).model if scheme else model).eval()
+    graph = build_form(model, dict.fromkeys(composite_layers(model), "tail"), SIZE)
+    assert not [node for node in graph.graph.nodes if "norm" in str(node.target)]
+    x = torch.randn(2, *SIZE)
+    torch.testing.assert_close(graph(x), model(x), atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Predictions: a row for every input, the same bytes however often it was interrupted."""
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -107,6 +108,31 @@ def test_what_can_not_be_read_has_a_row_that_says_why(images: Path, run: Path, t
     assert first["classes"] is None
     assert "can't be decoded" in first["error"]
     assert (second["error"], len(second["classes"])) == (None, 3)
+
+
+def test_a_link_to_nothing_has_its_row(images: Path, run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "images"
+    shutil.copytree(images / "val", folder)
+    (folder / "class0" / "zz.png").symlink_to("nowhere.png")
+    found = run_prediction(Request(str(run), str(folder), str(tmp_path / "out.parquet")), ASKING)
+    assert (found.inputs, found.errors) == (COUNT + 1, 1)
+
+
+def test_parts_that_nothing_says_the_network_of_are_made_anew(images: Path, run: Path, tmp_path: Path) -> None:
+    parts = Parts(tmp_path / "out.parquet", 5, ASKING)
+    parts.begin({"network": "a"})
+    data = b"of another network"
+    part = tmp_path / "out.parquet.parts" / f"00000000-{hashlib.sha256(data).hexdigest()}.parquet"
+    part.write_bytes(data)
+    assert parts.missing() == []
+    (part.parent / "job.json").unlink()  # a kill while parts were being removed
+    parts.begin({"network": "b"})
+    assert parts.missing() == [0]
+
+
+def test_a_folder_is_no_file_to_write(run: Path, images: Path, tmp_path: Path) -> None:
+    ended = CliRunner().invoke(app, ["predict", str(run), str(images / "val"), "-o", str(tmp_path)])
+    assert "is a folder; name a file" in str(ended.exception)
 
 
 def test_shards_and_folders_get_the_same_answers(images: Path, run: Path, tmp_path: Path) -> None:
