@@ -145,6 +145,17 @@ def _in_artefact(file: str) -> Callable[[Trial, bytes], None]:
     return place
 
 
+def _in_torchs_archive(trial: Trial, data: bytes) -> None:
+    """Where PyTorch would run it: it must not be opened, whatever the artefact says of itself."""
+    shutil.copytree(trial.seeds / "artefact" / "artefact", trial.scratch)
+    report = json.loads((trial.scratch / networks.REPORT).read_text())
+    (trial.scratch / networks.REPORT).write_text(json.dumps({**report, "target": "torch"}))
+    with zipfile.ZipFile(trial.scratch / "model.pt2", "w") as archive:
+        archive.writestr("model/data/sample_inputs/model.pt", data)
+    networks.sign(trial.scratch)
+    networks.open_artefact(trial.scratch)
+
+
 def _in_file(name: str, read: Callable[[Path], object]) -> Callable[[Trial, bytes], None]:
     def place(trial: Trial, data: bytes) -> None:
         trial.scratch.mkdir()
@@ -173,6 +184,7 @@ PLACES: tuple[Callable[[Trial, bytes], None], ...] = (
     _in_model(networks.CARD),
     _in_artefact("model.onnx"),
     _in_artefact(networks.REPORT),
+    _in_torchs_archive,
     _in_file("x.jpg", lambda path: decode(path.read_bytes())),
     _in_file("x.npz", lambda path: open_volumes(Opening(path, "train"))),
     _in_file("x.toml", load_recipe),

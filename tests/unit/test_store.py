@@ -44,6 +44,14 @@ def test_a_network_comes_back_equal(saved: tuple[nn.Module, Path]) -> None:
     assert torch.equal(outputs(load(directory)), outputs(model))
 
 
+def test_a_network_comes_back_in_its_own_precision(tmp_path: Path) -> None:
+    model, report = convert(create_model("nin", input_size=16, num_classes=3).bfloat16(), "lr", input_size=SIZE)
+    directory = save(model, tmp_path / "half", report, base=Base("zoo:nin", {"input_size": 16, "num_classes": 3}))
+    again = load(directory)
+    assert {p.dtype for p in again.parameters()} == {torch.bfloat16}
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), again.parameters(), strict=True))
+
+
 def test_a_network_of_the_users_own_comes_back_on_a_network_of_theirs(tmp_path: Path) -> None:
     model, report = convert(Tied(), "lr")
     save(model, tmp_path / "tied", report)

@@ -10,7 +10,8 @@ Reading rebuilds the base network by its source's own list of names (or takes th
 layers of the plans in their places and loads the weights. Nothing in a directory can name code to run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +36,7 @@ FORMAT = 1
 CARD, WEIGHTS, REPORT = "model.json", "model.safetensors", "report.json"
 OURS = {CARD, WEIGHTS, REPORT, "README.md", "budget.md", "budget.json", "front.png", "layers.png"}
 """What we write into model directories."""
+PRECISIONS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 KEYS = {"format", "base", "input_size", "layers", "weights", "versions"}
 
 
@@ -92,11 +94,22 @@ def load(directory: Path | str, model: nn.Module | None = None) -> nn.Module:
     else:
         plans = _plans(card)
     model = _put_plans_(model, plans)
+    _take_precision_(model, directory)
     try:
         load_model(model, str(directory / WEIGHTS))
     except (RuntimeError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise StoreError(f"the weights in {directory} do not fit the network: {first_line(error)}") from error
     return model
+
+
+def _take_precision_(model: nn.Module, directory: Path) -> None:
+    """Gives tensors the precision that they were saved in; a network is built in 32 bits."""
+    own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    with _weights(directory) as file:
+        for name in own.keys() & set(file.keys()):
+            precision = PRECISIONS.get(file.get_slice(name).get_dtype())
+            if precision is not None and own[name].is_floating_point():
+                own[name].data = own[name].data.to(precision)
 
 
 class Adapted(NamedTuple):
@@ -173,11 +186,8 @@ def _compare_sizes(directory: Path, reference: str, options: Mapping[str, Any], 
         raise
     except Exception:  # some libraries' networks compute while they are built, and can't be sketched
         return
-    try:
-        with safe_open(str(directory / WEIGHTS), "pt") as file:
-            saved = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, ValueError, TypeError) as error:
-        raise StoreError(f"the weights in {directory} can't be read: {first_line(error)}") from error
+    with _weights(directory) as file:
+        saved = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     missing = {id(tensor): (name, tensor) for name, tensor in sketch.state_dict(keep_vars=True).items()}
     for name, tensor in sketch.state_dict(keep_vars=True).items():
         if saved.get(name) == tuple(tensor.shape):
@@ -187,6 +197,16 @@ def _compare_sizes(directory: Path, reference: str, options: Mapping[str, Any], 
             f"the weights in {directory} do not fit the network: {name} should be {tuple(tensor.shape)}, and is "
             f"{saved.get(name, 'missing')}"
         )
+
+
+@contextmanager
+def _weights(directory: Path) -> Iterator[Any]:
+    """Gives the file of the weights, whose table can be read without the weights."""
+    try:
+        with safe_open(str(directory / WEIGHTS), "pt") as file:
+            yield file
+    except (SafetensorError, ValueError, TypeError) as error:
+        raise StoreError(f"the weights in {directory} can't be read: {first_line(error)}") from error
 
 
 def _put_plans_(model: nn.Module, plans: Mapping[str, LayerPlan]) -> nn.Module:
