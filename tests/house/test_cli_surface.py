@@ -46,6 +46,7 @@ FLAGS = {
         "--batch",
         "--part",
         "--threads",
+        "--trust",
         "--ray",
         "--workers",
         "--json",
