@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cruciform.errors import DiagnosisError, ShapeError, first_line
+from cruciform.errors import CruciformError, DiagnosisError, ShapeError, first_line
 from cruciform.measure.tape import GradientTape, normalisations_between
 from cruciform.measure.trace import in_mode, tensors_in
 from cruciform.words import plural
@@ -153,6 +153,8 @@ def diagnose(
 def _run(model: nn.Module, x: Tensor) -> Any:
     try:
         return model(x)
+    except CruciformError:
+        raise
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         raise ShapeError(
             f"{type(model).__name__} does not run on an input of {tuple(x.shape[1:])} (channels, sizes): "
