@@ -21,7 +21,8 @@ from cruciform.deploy.build import Build, Setting, build_engine, build_graph, no
 from cruciform.deploy.clock import Timing, time_engines
 from cruciform.deploy.forms import FORMS, Form, composite_layers, why_not_dense
 from cruciform.deploy.target import Engine
-from cruciform.errors import CruciformError, DeployError, ShapeError, first_line
+from cruciform.errors import DeployError
+from cruciform.measure.trace import on_input
 from cruciform.nn.composite import CompositeConv
 
 GAIN = 0.01  # a change of form must save such a share of the time, or it is noise
@@ -258,14 +259,8 @@ def _input_sizes(model: nn.Module, input_size: tuple[int, ...]) -> dict[str, tup
 
     handles = [layer.register_forward_pre_hook(note(name)) for name, layer in composite_layers(model).items()]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), on_input(model, input_size):
             output = model(torch.zeros(1, *input_size))
-    except CruciformError:
-        raise
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        raise ShapeError(
-            f"{type(model).__name__} does not run on an input of {input_size} (channels, sizes): {first_line(error)}"
-        ) from error
     finally:
         for handle in handles:
             handle.remove()

@@ -24,14 +24,13 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cruciform.errors import CruciformError, DiagnosisError, ShapeError, first_line
+from cruciform.errors import DiagnosisError
 from cruciform.measure.tape import GradientTape, normalisations_between
-from cruciform.measure.trace import in_mode, tensors_in
+from cruciform.measure.trace import in_mode, on_input, tensors_in
 from cruciform.words import plural
 
 PAPER_BLOCKS = 7  # conv2 to conv8 of the paper's VGG networks
@@ -138,8 +137,8 @@ def diagnose(
     tape = GradientTape(model, generator)
     try:
         with _undisturbed(model, seed):
-            with tape:
-                output = _run(model, x)
+            with tape, on_input(model, x.shape[1:]):
+                output = model(x)
             # Of several outputs the deepest: auxiliary heads would add gradient in the middle of the network.
             end = max(tensors_in(output), key=tape.depth_of, default=None)
             if end is None or not end.requires_grad:
@@ -148,18 +147,6 @@ def diagnose(
         return _judge(tape)
     finally:
         tape.release()
-
-
-def _run(model: nn.Module, x: Tensor) -> Any:
-    try:
-        return model(x)
-    except CruciformError:
-        raise
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        raise ShapeError(
-            f"{type(model).__name__} does not run on an input of {tuple(x.shape[1:])} (channels, sizes): "
-            f"{first_line(error)}"
-        ) from error
 
 
 def _judge(tape: GradientTape) -> Diagnosis:

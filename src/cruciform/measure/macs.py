@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cruciform.errors import CountError, ShapeError, first_line
 from cruciform.measure.closed_form import work_of
-from cruciform.measure.trace import CONVOLUTIONS, Call, Tracer, first_argument, in_mode, tensors_in
+from cruciform.measure.trace import CONVOLUTIONS, Call, Tracer, first_argument, in_mode, on_input, tensors_in
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, plan_of, refuse_lazy, spec_of
 
@@ -104,15 +104,8 @@ def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = Fal
             notes.append(f"run on real tensors, since the meta device failed: {first_line(error)}")
             meter = _Meter(model)
             device = next((p.device for p in model.parameters()), torch.device("cpu"))
-            try:
+            with on_input(model, input_size):
                 _run(model, meter, input_size, device)
-            except CountError:
-                raise
-            except Exception as again:
-                raise ShapeError(
-                    f"{type(model).__name__} does not run on an input of {tuple(input_size)} (channels, sizes): "
-                    f"{first_line(again)}"
-                ) from again
     params = _count_parameters(model, meter.layers)
     rows = [row for row in meter.layers.values() if row.params or row.macs]
     return Profile(

@@ -5,7 +5,7 @@ modules, since it listens below both; a ``CompositeConv`` is seen as one call, n
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
+from cruciform.errors import CruciformError, ShapeError, first_line
 from cruciform.nn.composite import CompositeConv
 
 CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
@@ -114,6 +115,20 @@ def first_argument(call: Call) -> Tensor:
     """Returns what a layer or function reads, given by place or by name."""
     tensor: Tensor = call.args[0] if call.args else call.kwargs["input"]
     return tensor
+
+
+@contextmanager
+def on_input(model: nn.Module, input_size: Sequence[int]) -> Iterator[None]:
+    """Turns what a network stumbles over when it is run into an error that names its input."""
+    try:
+        yield
+    except CruciformError:
+        raise
+    except Exception as error:
+        raise ShapeError(
+            f"{type(model).__name__} does not run on an input of {tuple(input_size)} (channels, sizes): "
+            f"{first_line(error)}"
+        ) from error
 
 
 @contextmanager
