@@ -43,6 +43,10 @@ def test_a_head_of_zeros_loses_the_gradient_and_does_not_explode() -> None:
     assert diagnose(model, (3, 8, 8)).verdict == "untrainable: the gradient is lost"
 
 
+def test_a_network_in_16_bits_gets_noise_in_16_bits() -> None:
+    assert diagnose(chain(4).bfloat16(), (3, 8, 8)).trainable
+
+
 def test_an_input_that_does_not_fit_is_refused() -> None:
     with pytest.raises(ShapeError, match=r"Sequential does not run on an input of \(4, 8, 8\)"):
         diagnose(chain(3), (4, 8, 8))

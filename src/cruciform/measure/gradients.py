@@ -130,10 +130,10 @@ def diagnose(
     Raises:
         DiagnosisError: The network has fewer than two convolutions in a row, or its output has no gradient.
     """
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    like = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
     generator = torch.Generator().manual_seed(seed)
     x = inputs if isinstance(inputs, Tensor) else torch.randn(batch, *inputs, generator=generator)
-    x = x.detach().to(device).requires_grad_()
+    x = x.detach().to(like.device, like.dtype).requires_grad_()
     tape = GradientTape(model, generator)
     try:
         with _undisturbed(model, seed):
