@@ -25,6 +25,7 @@ from cruciform.train.race_result import add_finish, read_finishes, record_race
 RESULT = Path(__file__).parents[1] / "results" / "imagenette.json"
 DATA = Path(os.environ.get("CRUCIFORM_DATA", "."))
 SIDE = 112
+COMMAND = "CRUCIFORM_DATA=DIR python benchmarks/imagenette.py"
 CHANGES = [
     "data.kind=shards",
     "data.path=imagenette128-shards",
@@ -42,8 +43,7 @@ CHANGES = [
 def record(finishes: list[Finish]) -> None:
     """Writes all runs, with the times of a quiet machine."""
     if finishes:
-        command = "CRUCIFORM_DATA=DIR python benchmarks/imagenette.py"
-        record_race([at_quiet_speed(finish) for finish in finishes], RESULT, command=command)
+        record_race([at_quiet_speed(finish) for finish in finishes], RESULT, command=COMMAND)
 
 
 def main() -> None:
@@ -61,7 +61,7 @@ def main() -> None:
     ]
     known = read_finishes(RESULT)
     record(known)  # the speed may have been found since
-    for finish in run_race(contestants, range(1), given.runs, finished=known, observe=make_observer):
+    for finish in run_race(contestants, range(1), given.runs, finished=known, observe=make_observer, command=COMMAND):
         add_finish(finish, RESULT, record)
         print(
             f"{finish.name}: {finish.top1:.2%} right, {finish.seconds:.0f} s, {finish.macs / 1e6:.0f} MMAC", flush=True

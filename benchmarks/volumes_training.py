@@ -100,7 +100,8 @@ def run_one(network: str, side: int, seed: int, runs: Path) -> None:
     name = f"{side}_{network}"
     folder = runs / f"{name}-{seed}"
     fresh = not Run(folder).exists
-    (finish,) = run_race([Contestant(name, make_recipe(network, side))], [seed], runs, observe=make_observer)
+    contestants = [Contestant(name, make_recipe(network, side))]
+    (finish,) = run_race(contestants, [seed], runs, observe=make_observer, command=COMMAND)
     found = finish.to_dict() | {"side": side, "network": network, "megabytes": round(peak_memory() / 2**20, 1)}
     # Of a run that was interrupted, the processor time of the first part is not known.
     found["cpu_seconds"] = round(time.process_time(), 1) if fresh else None
@@ -176,8 +177,11 @@ def study(runs: Path) -> None:
     ]
     contestants += [Contestant(f"cross3_{start}", make_recipe("cross3", 28, *changes, start=start)) for start in STARTS]
     known = read_finishes(STUDY)
-    for finish in run_race(contestants, range(1), runs / "study", finished=known, observe=make_observer):
-        add_finish(finish, STUDY, lambda runs: record_race(runs, STUDY, command=f"{COMMAND} --study"))
+    command = f"{COMMAND} --study"
+    for finish in run_race(
+        contestants, range(1), runs / "study", finished=known, observe=make_observer, command=command
+    ):
+        add_finish(finish, STUDY, lambda runs: record_race(runs, STUDY, command=command))
         print(f"{finish.name}: AUC {finish.curve[-1]['auc']:.3f}, {finish.top1:.1%}", flush=True)
 
 
