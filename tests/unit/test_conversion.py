@@ -244,9 +244,9 @@ def test_counts_are_those_of_the_input_before_it_is_padded(mode: Literal["zeros"
     assert profile(model, (4, 33, 33)).macs == 3 * profile(converted, (4, 33, 33)).macs == (17**2 + 9**2) * 4 * 36
 
 
-def test_too_few_filters_for_all_shapes_are_told() -> None:
+def test_axes_that_no_filter_looks_along_are_told() -> None:
     report = plan_conversion(nn.Sequential(nn.Conv3d(4, 4, 3), nn.Conv3d(4, 2, 3)), "cross3")
-    assert report.warnings == ("1: too few for all shapes (2 filters): none looks along axis 2; protect it",)
+    assert report.warnings == ("1: none of its 2 filters looks along axis 2 of the window; to keep it, protect it",)
     assert report.replaced == 2
 
 

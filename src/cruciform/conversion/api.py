@@ -272,7 +272,7 @@ def _plan_layer(
 
 
 def _blindness(plan: LayerPlan) -> str:
-    """Says along which axes of the window no filter looks any more: there were too few for all shapes."""
+    """Says along which axes of the window no filter looks any more, as where there were too few for all shapes."""
     blind = [
         axis
         for axis, extent in enumerate(plan.spec.kernel)
@@ -281,7 +281,9 @@ def _blindness(plan: LayerPlan) -> str:
     if not blind:
         return ""
     filters = plural(plan.spec.out_channels, "filter")
-    return f"too few for all shapes ({filters}): none looks along axis {' or '.join(map(str, blind))}; protect it"
+    return (
+        f"none of its {filters} looks along axis {' or '.join(map(str, blind))} of the window; to keep it, protect it"
+    )
 
 
 def _extra(plan: LayerPlan, extra: int) -> int:

@@ -67,12 +67,11 @@ def run_prediction(
     missing = parts.missing()
     done = parts.count - len(missing)
     advance(done, parts.count)
-    here = workers is None
-    for _ in (
-        _here(parts, missing, predictor, inputs)
-        if here
-        else _on_ray(request, asking, missing, workers or 1, predictor.identity)
-    ):
+    if workers is None:
+        made = _here(parts, missing, predictor, inputs)
+    else:
+        made = _on_ray(request, asking, missing, workers, predictor.identity)
+    for _ in made:
         done += 1
         advance(done, parts.count)
     return Predicted(len(inputs), parts.join(), len(missing))
