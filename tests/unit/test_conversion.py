@@ -244,9 +244,20 @@ def test_counts_are_those_of_the_input_before_it_is_padded(mode: Literal["zeros"
     assert profile(model, (4, 33, 33)).macs == 3 * profile(converted, (4, 33, 33)).macs == (17**2 + 9**2) * 4 * 36
 
 
+def test_a_report_is_printed_for_people() -> None:
+    report = plan_conversion(nn.Sequential(nn.Conv2d(4, 4, 3), nn.Conv2d(4, 1, 3), nn.Conv2d(1, 4, 1)), "lr")
+    assert str(report).splitlines() == [
+        "0: 3×3, 4 → 4: [3×1: 2 ‖ 1×3: 2]",
+        "1: 3×3, 4 → 1: [3×1: 1]",
+        "2: 1×1, 1 → 4: skipped, 1×1: no window to save on",
+        "3 convolutions: 2 replaced, 0 kept, 1 skipped; parameters 193 → 73 (37.8%)",
+        "1: no filter of 1 looks along axis 1 of the window; to keep it dense, protect it",
+    ]
+
+
 def test_axes_that_no_filter_looks_along_are_told() -> None:
     report = plan_conversion(nn.Sequential(nn.Conv3d(4, 4, 3), nn.Conv3d(4, 2, 3)), "cross3")
-    assert report.warnings == ("1: none of its 2 filters looks along axis 2 of the window; to keep it, protect it",)
+    assert report.warnings == ("1: no filter of 2 looks along axis 2 of the window; to keep it dense, protect it",)
     assert report.replaced == 2
 
 

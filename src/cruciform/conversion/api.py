@@ -23,7 +23,6 @@ from cruciform.nn.inspect import plan_of, refuse_lazy, spec_of
 from cruciform.plan import LayerPlan
 from cruciform.registry import did_you_mean
 from cruciform.schemes import Scheme, find_scheme, make_plan
-from cruciform.words import plural
 
 SchemeChoice = str | Scheme | Mapping[str, str | Scheme]
 FIT = "fit"
@@ -280,10 +279,8 @@ def _blindness(plan: LayerPlan) -> str:
     ]
     if not blind:
         return ""
-    filters = plural(plan.spec.out_channels, "filter")
-    return (
-        f"none of its {filters} looks along axis {' or '.join(map(str, blind))} of the window; to keep it, protect it"
-    )
+    axes = " or ".join(map(str, blind))
+    return f"no filter of {plan.spec.out_channels} looks along axis {axes} of the window; to keep it dense, protect it"
 
 
 def _extra(plan: LayerPlan, extra: int) -> int:

@@ -94,6 +94,13 @@ class ConversionReport:
             return None
         return layer.macs_before / self.macs_before if self.macs_before else 0.0
 
+    def __str__(self) -> str:
+        rows = [
+            f"{', '.join(row.names) or 'the network'}: {row.convolution}: {row.plan or f'{row.action}, {row.reason}'}"
+            for row in self.layers
+        ]
+        return "\n".join([*rows, self.summary(), *self.warnings])
+
     def summary(self) -> str:
         """Returns the report in a sentence or two."""
         counts = Counter(layer.action for layer in self.layers)
