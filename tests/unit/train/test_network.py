@@ -25,7 +25,7 @@ def test_what_became_of_the_convolutions_is_told() -> None:
     assert told[0].startswith("nin by lr: 9 convolutions: 3 replaced, 0 kept, 6 skipped; parameters")
 
 
+@pytest.mark.usefixtures("libraries")
 def test_a_library_may_be_asked_for_other_channels() -> None:
-    pytest.importorskip("timm")
     table = ModelTable(name="timm:resnet18", options={"in_chans": 1}, scheme="lr")
     assert any(isinstance(m, CompositeConv) for m in build_model(table, classes=2, seed=0).modules())
