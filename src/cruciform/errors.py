@@ -28,10 +28,24 @@
 The number is the exit code of the command line; 2 where there is none.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 
 def first_line(error: BaseException) -> str:
     """Returns what an error says in one line, or its kind where it says nothing."""
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def told_as(kind: "type[CruciformError]", say: Callable[[Exception], str]) -> Iterator[None]:
+    """Tells what others' code raises, each its own errors, as an error of ours; ours go through as they are."""
+    try:
+        yield
+    except CruciformError:
+        raise
+    except Exception as error:
+        raise kind(say(error)) from error
 
 
 class CruciformError(Exception):

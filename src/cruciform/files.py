@@ -72,9 +72,9 @@ def new_file(path: Path, *, shared: bool = False) -> Iterator[Path]:
     sync(path.parent)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Writes a small file in place of another: the old text or the new one, nothing between."""
-    with new_file(path) as part:
+def write_text(path: Path, text: str, *, shared: bool = False) -> None:
+    """Writes a small file in place of another, as ``new_file`` has it: the old text or the new one, nothing between."""
+    with new_file(path, shared=shared) as part:
         part.write_text(text, "utf-8")
 
 

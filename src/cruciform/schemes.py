@@ -38,9 +38,11 @@ Scheme: TypeAlias = Callable[[ConvSpec], LayerPlan]
 
 SCHEMES: Registry[Scheme] = Registry("scheme")
 PLANES = "planes"
+DENSE = "full"
+"""The scheme that changes nothing."""
 
 
-@SCHEMES.register("full")
+@SCHEMES.register(DENSE)
 def full(spec: ConvSpec) -> LayerPlan:
     """The dense convolution itself."""
     return LayerPlan(spec, (Stage((FilterGroup(spec.kernel, spec.out_channels),), spec.bias),))

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from torch import nn
 
-from cruciform.budget.costs import DENSE, Cost
+from cruciform.budget.costs import Cost
 from cruciform.budget.solver import Layer, Solution, front, import_scipy, solve
 from cruciform.budget.survey import BUDGETED, SECONDS, Survey, Valuation, survey_network
 from cruciform.deploy.build import Setting
 from cruciform.deploy.choose import Tell
 from cruciform.deploy.forms import Form
 from cruciform.errors import OptionError
-from cruciform.schemes import find_scheme
+from cruciform.schemes import DENSE, find_scheme
 
 SLOWER = 1.02
 

@@ -24,15 +24,14 @@ from cruciform.deploy.build import Build, Setting, build_engine, noise
 from cruciform.deploy.clock import time_engines
 from cruciform.deploy.forms import Form
 from cruciform.errors import DeployError, PlanError
-from cruciform.files import new_file
+from cruciform.files import write_text
 from cruciform.measure.record import hardware, versions
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS
 from cruciform.plan import LayerPlan
-from cruciform.schemes import make_plan
+from cruciform.schemes import DENSE, make_plan
 from cruciform.spec import ConvSpec
 
-DENSE = "full"
 FORMS: tuple[Form, ...] = ("tail", "split")
 MAX_POOLINGS: tuple[Callable[..., nn.Module], ...] = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
 READER = 16  # filters of the pointwise convolution behind
@@ -112,13 +111,8 @@ def measure_kind(
         problems |= found.problems
         folder.mkdir(parents=True, exist_ok=True)
         costs = {name: asdict(cost) for name, cost in known.items()}
-        with new_file(path, shared=True) as part:
-            part.write_text(
-                json.dumps(
-                    {"kind": describe(kind), "rounds": setting.rounds, "costs": costs, "problems": problems}, indent=1
-                ),
-                "utf-8",
-            )
+        kept = {"kind": describe(kind), "rounds": setting.rounds, "costs": costs, "problems": problems}
+        write_text(path, json.dumps(kept, indent=1), shared=True)
     return CostTable(
         {scheme: known[scheme] for scheme in wanted if scheme in known},
         {scheme: problems[scheme] for scheme in wanted if scheme in problems},

@@ -3,19 +3,19 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from cruciform.budget.costs import DENSE, Cost, CostTable, Kind, describe, measure_kind
+from cruciform.budget.costs import Cost, CostTable, Kind, describe, measure_kind
 from cruciform.budget.network import time_network
 from cruciform.budget.solver import Layer, Option
 from cruciform.budget.surroundings import find_poolings
 from cruciform.budget.value import expected_energy, kept_energy
 from cruciform.conversion.api import plan_conversion
 from cruciform.conversion.report import LayerChange
+from cruciform.conversion.where import matches
 from cruciform.deploy.bench import prefixed
 from cruciform.deploy.build import Setting
 from cruciform.deploy.choose import Tell
@@ -23,7 +23,7 @@ from cruciform.errors import BudgetError, OptionError
 from cruciform.measure.macs import LayerCount
 from cruciform.nn.inspect import spec_of
 from cruciform.registry import did_you_mean
-from cruciform.schemes import make_plan
+from cruciform.schemes import DENSE, make_plan
 from cruciform.spec import ConvSpec
 
 BUDGETED = SECONDS, MACS, PARAMS, BYTES = "seconds", "MACs", "parameters", "bytes"
@@ -160,7 +160,7 @@ def _check_importances(importances: Mapping[str, float], names: Sequence[str]) -
     for pattern, weight in importances.items():
         if not (0 < weight < math.inf):
             raise OptionError(f"the importance of {pattern!r} is {weight}; it is a number above 0, as 3 or 0.5")
-        if not any(fnmatchcase(name, pattern) for name in names):
+        if not matches(tuple(names), (pattern,)):
             raise OptionError(
                 f"the pattern {pattern!r} matches no layer that could be something else.{did_you_mean(pattern, names)}"
             )
@@ -168,6 +168,6 @@ def _check_importances(importances: Mapping[str, float], names: Sequence[str]) -
 
 def _importance(row: LayerChange, importances: Mapping[str, float]) -> float:
     for pattern, weight in importances.items():
-        if any(fnmatchcase(name, pattern) for name in row.names):
+        if matches(row.names, (pattern,)):
             return weight
     return 1.0

@@ -1,7 +1,7 @@
 """A network built for an engine: where it shall run, which equal form each layer has, and how it is written."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 
 from cruciform.deploy.forms import Form, build_form
 from cruciform.deploy.target import Engine, Target
-from cruciform.errors import CruciformError, DeployError, first_line
+from cruciform.errors import DeployError, first_line, told_as
 
 PLAIN = "plain"
 """The way in which a target writes a network unless it is told otherwise."""
@@ -71,26 +71,19 @@ def build_engine(model: nn.Module, build: Build, setting: Setting, folder: Path)
 def build_graph(model: nn.Module, forms: Mapping[str, Form], setting: Setting) -> GraphModule:
     """Returns a network with its layers in some forms."""
     # A graph for one image alone would be made for no other number.
-    with _engines_own_errors("can't be captured"):
+    with _unable("can't be captured"):
         return build_form(model, forms, setting.input_size, batch=max(2, setting.batch))
 
 
 def write_engine(graph: GraphModule, way: str, setting: Setting, folder: Path) -> Engine:
     """Writes a graph into a folder in one of its target's ways; returns what runs it."""
-    with _engines_own_errors("can't be written for this engine"):
+    with _unable("can't be written for this engine"):
         setting.ways()[way].write(graph, setting.input_size, folder, batch=setting.batch)
         return setting.target.load(folder, threads=setting.threads)
 
 
-@contextmanager
-def _engines_own_errors(what: str) -> Iterator[None]:
-    """Turns what exporters and engines raise, each errors of its own, into one that says so."""
-    try:
-        yield
-    except CruciformError:
-        raise
-    except Exception as error:
-        raise DeployError(f"this network {what}: {type(error).__name__}: {first_line(error)}") from error
+def _unable(what: str) -> AbstractContextManager[None]:
+    return told_as(DeployError, lambda error: f"this network {what}: {type(error).__name__}: {first_line(error)}")
 
 
 def noise(batch: int, size: tuple[int, ...], *, seed: int = 0) -> NDArray[Any]:

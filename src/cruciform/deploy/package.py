@@ -19,7 +19,7 @@ from cruciform.deploy.choose import Choice
 from cruciform.deploy.forms import composite_layers
 from cruciform.deploy.target import Engine
 from cruciform.deploy.targets import TARGETS
-from cruciform.errors import CruciformError, DamagedError, DeployError, first_line
+from cruciform.errors import DamagedError, DeployError, first_line, told_as
 from cruciform.files import MANIFEST, new_directory, read_json, read_manifest, write_json
 from cruciform.measure.processor import emulation
 from cruciform.measure.record import hardware, versions
@@ -112,12 +112,8 @@ def open_artefact(directory: Path, *, threads: int = 1, trust: bool = False) -> 
             f"{directory} is made for {name}, and such an artefact is code: opening it runs what is written in it. "
             "Where you or people you trust wrote it, add --trust (trust=True)"
         )
-    try:
+    with told_as(DeployError, lambda error: f"{directory} can't be opened by its engine: {first_line(error)}"):
         return target.load(directory, threads=threads)
-    except CruciformError:
-        raise
-    except Exception as error:  # every engine raises errors of its own
-        raise DeployError(f"{directory} can't be opened by its engine: {first_line(error)}") from error
 
 
 def read_report(directory: Path) -> dict[str, Any]:

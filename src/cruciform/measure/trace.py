@@ -6,7 +6,7 @@ modules, since it listens below both; a ``CompositeConv`` is seen as one call, n
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
-from cruciform.errors import CruciformError, ShapeError, first_line
+from cruciform.errors import ShapeError, first_line, told_as
 from cruciform.nn.composite import CompositeConv
 
 CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
@@ -117,18 +117,10 @@ def first_argument(call: Call) -> Tensor:
     return tensor
 
 
-@contextmanager
-def on_input(model: nn.Module, input_size: Sequence[int]) -> Iterator[None]:
+def on_input(model: nn.Module, input_size: Sequence[int]) -> AbstractContextManager[None]:
     """Turns what a network stumbles over when it is run into an error that names its input."""
-    try:
-        yield
-    except CruciformError:
-        raise
-    except Exception as error:
-        raise ShapeError(
-            f"{type(model).__name__} does not run on an input of {tuple(input_size)} (channels, sizes): "
-            f"{first_line(error)}"
-        ) from error
+    what = f"{type(model).__name__} does not run on an input of {tuple(input_size)} (channels, sizes)"
+    return told_as(ShapeError, lambda error: f"{what}: {first_line(error)}")
 
 
 @contextmanager

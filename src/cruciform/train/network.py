@@ -11,11 +11,11 @@ from cruciform.conversion.api import Rules, apply_conversion_
 from cruciform.errors import ConversionError, OptionError
 from cruciform.models.network import Network
 from cruciform.nn.initialise import AUTO, initialise_
+from cruciform.schemes import DENSE
 from cruciform.sources.build import build_network, split_reference
 from cruciform.store.directory import CARD, base_of, load, load_with
 from cruciform.train.recipe import ModelTable
 
-DENSE = "full"
 TAKES_CLASSES = ("zoo", "timm", "torchvision")
 """Sources whose networks all have the option ``num_classes``."""
 
