@@ -110,6 +110,13 @@ def test_counting_on_real_tensors_in_training_leaves_buffers_alone() -> None:
     assert int(norm.num_batches_tracked) == 0
 
 
+def test_a_norm_behind_a_global_pooling_is_counted_in_training() -> None:
+    layers = nn.Sequential(nn.Conv2d(3, 4, 1), nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(4))
+    counted = profile(layers, (3, 8, 8), training=True)
+    assert (counted.macs, counted.notes) == (64 * 3 * 4, ())
+    assert all(module.training for module in layers.modules())
+
+
 def test_attention_is_counted() -> None:
     class Attention(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

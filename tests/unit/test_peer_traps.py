@@ -7,6 +7,10 @@ from torch import Tensor, nn
 
 from cruciform.conversion.api import convert, plan_conversion
 from cruciform.conversion.dense import collapse
+from cruciform.deploy.build import Setting
+from cruciform.deploy.choose import choose_build
+from cruciform.deploy.targets import TARGETS
+from cruciform.measure.gradients import diagnose
 from cruciform.measure.macs import profile
 from cruciform.models.zoo import create_model
 from cruciform.nn.composite import CompositeConv
@@ -46,6 +50,27 @@ def test_bias_none_crash(scheme: str, init: str) -> None:
     layer = convert(nn.Conv2d(3, 8, 3, bias=False), scheme, init=init).model
     assert not [name for name, _ in layer.named_parameters() if name.startswith("bias")]
     layer(torch.randn(1, 3, 5, 5))
+
+
+class Named(nn.Module):
+    """Gives its layers what they read by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 16, 3, padding=1)
+        self.head = nn.Conv2d(16, 4, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(input=F.relu(self.conv(input=x)))
+
+
+def test_the_argument_renamed() -> None:
+    model = convert(Named(), "lr").model
+    assert isinstance(model.conv, CompositeConv)
+    assert profile(model, (3, 8, 8)).macs == 64 * 3 * (3 * 16 + 16 * 4)
+    assert [block.name for block in diagnose(model, (3, 8, 8)).blocks] == ["conv", "head"]
+    choice = choose_build(model, Setting(TARGETS.get("torch"), (3, 8, 8), rounds=1))
+    assert [times.name for times in choice.layers] == ["conv", "head"]
 
 
 def test_default_mode_that_saves_nothing() -> None:

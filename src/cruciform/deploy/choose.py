@@ -254,10 +254,11 @@ def _input_sizes(model: nn.Module, input_size: tuple[int, ...]) -> dict[str, tup
     """Returns the size of what each layer of basis filters reads, in the order in which they run."""
     sizes: dict[str, tuple[int, ...]] = {}
 
-    def note(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        return lambda module, inputs: sizes.update({name: tuple(inputs[0].shape[1:])})
+    def note(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], dict[str, Tensor]], None]:
+        return lambda module, args, kwargs: sizes.update({name: tuple((*args, *kwargs.values())[0].shape[1:])})
 
-    handles = [layer.register_forward_pre_hook(note(name)) for name, layer in composite_layers(model).items()]
+    layers = composite_layers(model).items()
+    handles = [layer.register_forward_pre_hook(note(name), with_kwargs=True) for name, layer in layers]
     try:
         with torch.no_grad(), on_input(model, input_size):
             output = model(torch.zeros(1, *input_size))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cruciform.measure.trace import Call
+from cruciform.measure.trace import Call, first_argument
 from cruciform.plan import LayerPlan
 from cruciform.schemes import full
 from cruciform.spec import ConvSpec
@@ -28,7 +28,7 @@ class Work(NamedTuple):
 def work_of(call: Call) -> Work | None:
     """Returns the work of a call, or None where the call is not of a kind that is counted."""
     if call.module is not None:
-        return planned_work(call.module.plan, call.args[0])
+        return planned_work(call.module.plan, first_argument(call))
     formula = FORMULAS.get(call.operation)
     if formula is None:
         return None

@@ -95,6 +95,7 @@ def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = Fal
     notes: list[str] = []
     meter = _Meter(model)
     with in_mode(model, training=training), torch.no_grad():
+        _let_norms_run_on_one_input(model)
         try:
             _run(model, meter, input_size, torch.device("meta"))
         except (CountError, ShapeError):
@@ -118,6 +119,13 @@ def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = Fal
         dict(sorted(meter.uncounted.items())),
         tuple(notes),
     )
+
+
+def _let_norms_run_on_one_input(model: nn.Module) -> None:
+    """Puts batch norms into evaluation mode: one pixel of one input has no variance, and their work is the same."""
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.eval()
 
 
 def _run(model: nn.Module, meter: "_Meter", input_size: Sequence[int], device: torch.device) -> None:

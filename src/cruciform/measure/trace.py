@@ -20,6 +20,9 @@ from cruciform.nn.composite import CompositeConv
 
 CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
 
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
 
 @dataclass
 class Call:
@@ -36,8 +39,8 @@ class Call:
 
     layer: str
     operation: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: Args
+    kwargs: Kwargs
     module: CompositeConv | None = None
     note: Any = field(default=None, repr=False)
 
@@ -63,7 +66,7 @@ class Tracer(TorchFunctionMode):
 
     def __enter__(self) -> Self:
         for name, module in self._model.named_modules():
-            self._handles.append(module.register_forward_pre_hook(self._enter_layer(name), with_kwargs=False))
+            self._handles.append(module.register_forward_pre_hook(self._enter_layer(name), with_kwargs=True))
             self._handles.append(module.register_forward_hook(self._leave_layer, always_call=True))
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
@@ -77,7 +80,7 @@ class Tracer(TorchFunctionMode):
         self._handles.clear()
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self, func: Callable[..., Any], types: Any, args: Args = (), kwargs: Kwargs | None = None
     ) -> Any:
         if self._whole or self._busy:
             return func(*args, **(kwargs or {}))
@@ -87,21 +90,21 @@ class Tracer(TorchFunctionMode):
         self.after(call, output)
         return output
 
-    def _enter_layer(self, name: str) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...] | None]:
-        def hook(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    def _enter_layer(self, name: str) -> Callable[[nn.Module, Args, Kwargs], tuple[Args, Kwargs] | None]:
+        def hook(module: nn.Module, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs] | None:
             self._names.append(name)
             if not isinstance(module, CompositeConv):
                 return None
-            call = Call(name, type(module).__name__, args, {}, module)
+            call = Call(name, type(module).__name__, args, kwargs, module)
             self._busy = True
             self.before(call)
             self._busy = False
             self._whole.append(call)
-            return call.args
+            return call.args, call.kwargs
 
         return hook
 
-    def _leave_layer(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    def _leave_layer(self, module: nn.Module, args: Args, output: Any) -> None:
         self._names.pop()
         if isinstance(module, CompositeConv) and self._whole:
             call = self._whole.pop()

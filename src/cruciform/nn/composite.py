@@ -107,15 +107,16 @@ class CompositeConv(nn.Module):
         """Returns for each stage the (weight, bias) of each group."""
         return [[(getattr(self, w), getattr(self, b)) for w, b in stage] for stage in self.parameter_names]
 
-    def forward(self, x: Tensor, tail: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    # The name is torch's own: networks that call ``conv(input=x)`` still run when their layers are exchanged.
+    def forward(self, input: Tensor, tail: Callable[[Tensor], Tensor] | None = None) -> Tensor:  # noqa: A002
         """Runs the stages in sequence, and the groups of each side by side.
 
         Args:
-            x: The input.
+            input: What the first stage reads.
             tail: Done to the output of each last group before they are concatenated. For what looks at every channel by
                 itself, a pooling for instance, it is the same as after, with less to concatenate.
         """
-        rank = self.plan.spec.rank
+        x, rank = input, self.plan.spec.rank
         if x.ndim not in (rank + 1, rank + 2) or x.shape[-rank - 1] != self.in_channels:
             raise ShapeError(
                 f"this layer reads (batch, {self.in_channels}, {rank} sizes), not {tuple(x.shape)}; "
