@@ -115,7 +115,10 @@ class BadSampleError(DataError):
 
     def __init__(self, number: int, where: str, why: str) -> None:
         super().__init__(f"{where}: {why}")
-        self.number = number
+        self.number, self._told = number, (number, where, why)
+
+    def __reduce__(self) -> tuple[type["BadSampleError"], tuple[int, str, str]]:  # it travels between processes
+        return BadSampleError, self._told
 
 
 class CheckpointError(CruciformError):

@@ -131,8 +131,8 @@ def _rename(part: Path, directory: Path) -> None:
     if not directory.exists():
         part.replace(directory)
         return
-    # A full directory can't be replaced in one step. The old one steps aside first, and is swept up by the next start
-    # should we be killed here.
+    # A full directory can't be replaced in one step. The old one steps aside first; should we be killed here, the next
+    # sweep finds two that are whole but for their name.
     aside = _hidden(directory)
     directory.replace(aside)
     try:
@@ -162,13 +162,30 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
+def is_whole(directory: Path) -> bool:
+    """Tells whether a directory is what was written, by its manifest."""
+    try:
+        read_manifest(directory)
+    except DamagedError:
+        return False
+    return True
+
+
 def _checksum(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def sweep(parent: Path) -> list[Path]:
-    """Removes what killed processes left half written, and returns it. Call it only where nobody else writes."""
+    """Removes what killed processes left half written, and returns it. Call it only where nobody else writes.
+
+    A directory that only lacks its name, since its process was killed between two names, gets it.
+    """
     left = sorted(path for path in parent.glob(f"{_PART}*")) if parent.is_dir() else []
+    for path in left:
+        name = parent / path.name.removeprefix(_PART).rpartition("-")[0]
+        if path.is_dir() and not name.exists() and is_whole(path):
+            path.replace(name)
+    left = [path for path in left if path.exists()]
     for path in left:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)

@@ -118,6 +118,17 @@ def test_leftovers_of_killed_processes_are_swept(tmp_path: Path) -> None:
     assert sweep(tmp_path / "absent") == []
 
 
+def test_what_only_lacks_its_name_gets_it(tmp_path: Path) -> None:
+    """Killed between two renames, a directory leaves two that are whole and none that has its name."""
+    make(tmp_path / "x")
+    (tmp_path / "x").rename(tmp_path / ".part-x-aaaa")
+    make(tmp_path / "x")
+    (tmp_path / "x").rename(tmp_path / ".part-x-bbbb")
+    assert [path.name for path in sweep(tmp_path)] == [".part-x-bbbb"]
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+    assert read_manifest(tmp_path / "x")
+
+
 def test_a_text_is_the_old_or_the_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "recipe.json"
     write_text(path, "old")

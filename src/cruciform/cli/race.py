@@ -55,7 +55,7 @@ def race(
     """
     from cruciform.cli.progress import make_observer
     from cruciform.train.race import curves, run_race
-    from cruciform.train.race_result import read_finishes, record_race
+    from cruciform.train.race_result import add_finish, read_finishes, record_race
 
     contestants = [_contestant(text, changes or []) for text in recipes]
     if len({one.name for one in contestants}) < len(contestants):
@@ -75,7 +75,7 @@ def race(
         ):
             finishes.append(finish)
             if result:
-                record_race(finishes, result, command=command)
+                add_finish(finish, result, lambda runs: record_race(runs, result, command=command))
     if plot:
         from cruciform.plot.race import draw_race
 

@@ -1,5 +1,6 @@
 """``cruciform sweep``: which settings of a recipe are best."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,12 +58,12 @@ def sweep(
     if as_json:
         print_json([vars(trial) for trial in found])
     else:
-        _print(recipe, found)
+        _print(recipe, changes or [], found)
     if found[0].top1 is None:
         raise RunError("no trial came to its end; each says why")
 
 
-def _print(recipe: str, found: "list[Trial]") -> None:
+def _print(recipe: str, changes: list[str], found: "list[Trial]") -> None:
     keys = list(found[0].settings)
     print_table(
         f"{recipe}, {plural(len(found), 'trial')}, the best first",
@@ -78,5 +79,8 @@ def _print(recipe: str, found: "list[Trial]") -> None:
         ],
     )  # fmt: skip
     if found[0].top1 is not None:
-        best = " ".join(f"--set {key}={value}" for key, value in found[0].settings.items())
-        console().print(f"the best: cruciform train {recipe} {best}")
+        # As it was swept, but on all training samples, and judged on the test set.
+        kept = [change for change in changes if not change.startswith("data.holdout=")]
+        best = [f"{key}={value}" for key, value in found[0].settings.items()]
+        options = [word for change in (*kept, *best) for word in ("--set", change)]
+        console().print(f"the best: {shlex.join(['cruciform', 'train', recipe, *options])}", markup=False)

@@ -31,6 +31,7 @@ class FolderSource:
             for path in sorted((folder / name).iterdir())
             if path.suffix.lower() in SUFFIXES
         ]
+        self.labels = np.array([label for _, label in self._files])
         if not self._files:
             raise DataError(f"{folder} holds no images; expected {folder}/CLASS/*.jpg (or .png, .webp)")
 

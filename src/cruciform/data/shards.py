@@ -1,6 +1,10 @@
 """Samples out of shards, by number: one read at a known place for each, checked by its sum before it is decoded."""
 
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cruciform.data.folder import MOST_BYTES, decode
 from cruciform.data.folder import NAMES as SPLITS
@@ -27,6 +31,11 @@ class ShardSource:
         self.index = open_index(storage)
         self.classes = self.index.manifest.classes
         self._names = [shard.name for shard in self.index.manifest.shards]
+
+    @property
+    def labels(self) -> NDArray[np.integer[Any]]:
+        """The class of every sample, as the index has it."""
+        return np.asarray(self.index.records["label"])
 
     def __len__(self) -> int:
         return self.index.manifest.samples

@@ -32,6 +32,11 @@ class Source(Protocol):
         """The names of the classes; labels are positions in it."""
         ...
 
+    @property
+    def labels(self) -> NDArray[np.integer[Any]]:
+        """The class of every sample, known without reading it."""
+        ...
+
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> Sample: ...
@@ -70,15 +75,20 @@ class ArraySource:
 
 @dataclass(frozen=True)
 class Part:
-    """Some consecutive samples of a source."""
+    """Some samples of a source."""
 
     whole: Source
-    numbers: range
+    numbers: Sequence[int]
 
     @property
     def classes(self) -> Sequence[str]:
         """The names of the classes."""
         return self.whole.classes
+
+    @property
+    def labels(self) -> NDArray[np.integer[Any]]:
+        """Their classes."""
+        return np.asarray(self.whole.labels[np.asarray(self.numbers)])
 
     def __len__(self) -> int:
         return len(self.numbers)

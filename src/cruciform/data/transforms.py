@@ -3,6 +3,7 @@
 Random parts draw from the generator they are given and from nowhere else.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +14,7 @@ from cruciform.data.pillow import Pillow
 from cruciform.data.randomness import SampleGenerator
 from cruciform.data.setting import Setting
 from cruciform.data.source import Image
-from cruciform.errors import DataError
+from cruciform.errors import DataError, OptionError
 
 Transform = Callable[[Image, SampleGenerator], Image]
 
@@ -24,6 +25,11 @@ def _spatial(image: Image) -> tuple[int, ...]:
 
 def _cut(image: Image, corner: list[int], size: int) -> Image:
     return image[tuple(slice(start, start + size) for start in corner)]
+
+
+def _check_extents(size: int, padding: int = 0) -> None:
+    if size < 1 or padding < 0:
+        raise OptionError(f"a window has at least one pixel, and padding is 0 or more; not {size} and {padding}")
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,9 @@ class RandomCrop(Setting):
     padding: int = 0
     mode: Literal["reflect", "zeros"] = "reflect"
     kind: Literal["random-crop"] = "random-crop"
+
+    def __post_init__(self) -> None:
+        _check_extents(self.size, self.padding)
 
     def __call__(self, image: Image, random: np.random.Generator) -> Image:
         """Returns a view where nothing is padded, else a copy."""
@@ -84,6 +93,9 @@ class CentreCrop(Setting):
     size: int
     kind: Literal["centre-crop"] = "centre-crop"
 
+    def __post_init__(self) -> None:
+        _check_extents(self.size)
+
     def __call__(self, image: Image, random: np.random.Generator) -> Image:
         """Returns a view."""
         if min(_spatial(image)) < self.size:
@@ -104,6 +116,10 @@ class Mirror(Setting):
     axes: tuple[int, ...] = (1,)
     alternate: bool = False
     kind: Literal["mirror"] = "mirror"
+
+    def __post_init__(self) -> None:
+        if not self.axes:
+            raise OptionError("name at least one of the axes to mirror along: 1 is left and right")
 
     def __call__(self, image: Image, random: SampleGenerator) -> Image:
         """Returns a view."""
@@ -130,6 +146,11 @@ class RandomResizedCrop(Setting):
     least: float = 0.08
     proportion: float = 4 / 3
     kind: Literal["random-resized-crop"] = "random-resized-crop"
+
+    def __post_init__(self) -> None:
+        _check_extents(self.size)
+        if not (0 < self.least <= 1 and 1 <= self.proportion < math.inf):
+            raise OptionError(f"least is a share, proportion at least 1; not {self.least} and {self.proportion}")
 
     def __call__(self, image: Image, random: np.random.Generator) -> Image:
         """Returns a new image."""

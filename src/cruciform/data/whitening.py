@@ -8,6 +8,7 @@ by all who need them. So they are equal to the bit from run to run, and whatever
 """
 
 import hashlib
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from cruciform.data.setting import Setting
 from cruciform.data.source import ArraySource, Image, Part, Source
-from cruciform.errors import DamagedError, DataError
+from cruciform.errors import DamagedError, DataError, OptionError
 from cruciform.files import new_directory, read_manifest
 
 CACHE = "CRUCIFORM_CACHE"
@@ -38,6 +39,10 @@ class Whitening(Setting):
 
     scale: float = 55.0
     regulariser: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not (0 < self.scale < math.inf and 0 < self.regulariser < math.inf):
+            raise OptionError(f"scale and regulariser must be above 0, not {self.scale} and {self.regulariser}")
 
 
 def whiten(train: Source, others: list[Source], whitening: Whitening) -> list[ArraySource]:
@@ -100,8 +105,8 @@ def _as_arrays(source: Source) -> ArraySource:
     if isinstance(source, ArraySource):
         return source
     if isinstance(source, Part) and isinstance(source.whole, ArraySource):
-        images, numbers = source.whole, slice(source.numbers.start, source.numbers.stop)
-        return ArraySource(images.images[numbers], images.labels[numbers], images.classes)
+        whole, numbers = source.whole, np.asarray(source.numbers)
+        return ArraySource(whole.images[numbers], whole.labels[numbers], whole.classes)
     raise DataError("whitening needs images of one size that lie in memory, as cifar10's do; drop data.whiten")
 
 

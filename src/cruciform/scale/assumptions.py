@@ -42,6 +42,8 @@ class Assumptions:
         for name, value in vars(self).items():
             if not 0 < value < float("inf"):
                 raise OptionError(f"{name} must be above 0, not {value}")
+        if self.gpus_per_node < 1:
+            raise OptionError(f"gpus_per_node is at least 1, not {self.gpus_per_node}")
         for name in ("utilisation", "realised", "link_share"):
             if getattr(self, name) > 1:
                 raise OptionError(f"{name} is a share, and can't be {getattr(self, name)}")

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cruciform.errors import CheckpointError, DamagedError, NonFiniteError
-from cruciform.files import DISK_FULL, new_directory, read_json, read_manifest, sweep, write_json
+from cruciform.files import DISK_FULL, is_whole, new_directory, read_json, read_manifest, sweep, write_json
 
 FORMAT = 1
 TENSORS, VALUES = "state.safetensors", "state.json"
@@ -72,7 +72,9 @@ class Checkpoints:
                 write_json(part / VALUES, values)
         except (OSError, SafetensorError) as error:
             # safetensors writes by itself, and tells the number in words only.
-            full = getattr(error, "errno", None) in DISK_FULL or "os error 28" in str(error)
+            full = getattr(error, "errno", None) in DISK_FULL or any(
+                f"(os error {number})" in str(error) for number in DISK_FULL
+            )
             reason = f"the disk is full ({_needed(tensors)} are needed)" if full else str(error)
             raise CheckpointError(
                 f"the checkpoint of step {step} can't be written: {reason}; {self._newest()}"
@@ -99,13 +101,13 @@ class Checkpoints:
 
     def _remove_old(self) -> None:
         old = self._paths()[: -self.keep]
-        if old and not any(_is_whole(path) for path in self._paths()[-self.keep :]):
+        if old and not any(is_whole(path) for path in self._paths()[-self.keep :]):
             return
         for path in old:
             shutil.rmtree(path, ignore_errors=True)  # what was to be saved is; the next save tries again
 
     def _newest(self) -> str:
-        whole = next((path for path in reversed(self._paths()) if _is_whole(path)), None)
+        whole = next((path for path in reversed(self._paths()) if is_whole(path)), None)
         return f"the last whole one is {whole}" if whole else "there is none before it"
 
 
@@ -127,14 +129,6 @@ def load(path: Path) -> Checkpoint:
 
 def _name(step: int) -> str:
     return f"{_PREFIX}{step:08d}"
-
-
-def _is_whole(path: Path) -> bool:
-    try:
-        read_manifest(path)
-    except DamagedError:
-        return False
-    return True
 
 
 def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

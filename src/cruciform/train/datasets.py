@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from cruciform.data.open import open_dataset
 from cruciform.data.source import Opening, Part, Source, Split
 from cruciform.data.whitening import whiten
@@ -37,14 +39,22 @@ def _open(table: DataTable) -> Datasets:
         return open_dataset(table.kind, Opening(table.path, split, table.short_side))
 
     train = source("train")
-    kept = len(train) - table.holdout
-    if kept < 1:
-        raise DataError(f"data.holdout={table.holdout} leaves nothing of {len(train)} training samples to train on")
-    test = Part(train, range(kept, len(train))) if table.holdout else source("test")
-    train = Part(train, range(kept)) if table.holdout else train
+    train, test = _hold_out(train, table.holdout) if table.holdout else Datasets(train, source("test"))
     if tuple(train.classes) != tuple(test.classes):
         odd = ", ".join(sorted(set(train.classes) ^ set(test.classes))[:5])
         raise DataError(f"training and test data have different classes; only one of them has: {odd}")
     if table.whiten:
         train, test = whiten(train, [test], table.whiten)
     return Datasets(train, test)
+
+
+def _hold_out(source: Source, count: int) -> Datasets:
+    """Returns all but the last samples, and those. Where classes lie one after the other, as in folders, every k-th."""
+    samples = len(source)
+    if count >= samples:
+        raise DataError(f"data.holdout={count} leaves nothing of {samples} training samples to train on")
+    if not (np.diff(source.labels.astype(np.int64)) >= 0).all():
+        first = samples - count
+        return Datasets(Part(source, range(first)), Part(source, range(first, samples)))
+    held = [(2 * number + 1) * samples // (2 * count) for number in range(count)]
+    return Datasets(Part(source, sorted(set(range(samples)) - set(held))), Part(source, held))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from torch import nn
 
+from cruciform.errors import RecipeError
 from cruciform.train.patterns import match
 
 
@@ -23,6 +24,8 @@ class Freeze:
         for parameter, share in self._until.items():
             if not share:
                 parameter.requires_grad_(False)
+        if all(self._until.get(parameter, 1.0) < 1 for parameter in named.values() if parameter.requires_grad):
+            raise RecipeError(f"freeze={dict(until)} leaves nothing that learns to the end; name fewer parameters")
 
     def spare_(self, passed: float) -> None:
         """Spares the backward pass gradients that nobody will use; for networks that no other process waits for."""

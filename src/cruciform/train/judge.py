@@ -131,7 +131,7 @@ def _newest(run: Run) -> Checkpoint:
 def _restore(recipe: Recipe, checkpoint: Checkpoint | None, runtime: Alone, *, classes: int) -> Learner:
     """Returns a learner as a checkpoint left it, or with the network of a model directory as it is."""
     name = recipe.model.name
-    model = build_model(recipe.model, classes=classes, seed=recipe.seed) if checkpoint else load(name)
+    model = build_model(recipe.model, classes=classes, seed=recipe.seed) if checkpoint else load(name).float()
     learner = Learner(recipe, model, runtime, classes=classes)
     if checkpoint:
         learner.load_state_(checkpoint.tensors, checkpoint.part("learner"))

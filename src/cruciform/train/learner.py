@@ -2,7 +2,7 @@
 
 import random as python_random
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from cruciform.data.loader import Batch
-from cruciform.errors import CheckpointError, first_line
+from cruciform.errors import CheckpointError, ShapeError, first_line, told_as
 from cruciform.train.freeze import Freeze
 from cruciform.train.lookahead import Lookahead
 from cruciform.train.objective import draw_mixture, losses, main_logits, mix
@@ -95,9 +95,10 @@ class Learner:
         limit = self.recipe.clip or float("inf")
         norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), limit))
         finite = norm < float("inf")  # false for NaN, too
-        if finite or self._scaler.is_enabled():
+        if finite:
+            # Not where it overflowed, as torch allows: its fused optimisers would leave state that nobody has filled.
             self._scaler.step(self.optimiser)
-            self._scaler.update()
+        self._scaler.update()
         if finite and self.lookahead:
             self.lookahead.follow_(number + 1, after)
         if finite and self.average:
@@ -118,7 +119,7 @@ class Learner:
             with ExitStack() as contexts:
                 if index < len(pieces) - 1:
                     contexts.enter_context(self.runtime.without_averaging(self._runner))
-                with self._autocast():
+                with self._autocast(), self._telling(images[piece]):
                     output = self._runner(mix(images[piece], mixture))
                 main_logits(output, self._classes)
                 loss = losses(output, labels[piece], self.recipe.loss, mixture)
@@ -127,6 +128,13 @@ class Learner:
                 self._scaler.scale(counted * (self.runtime.world / batch.total)).backward()
             total += float(counted.detach())
         return total
+
+    def _telling(self, images: Tensor) -> AbstractContextManager[None]:
+        """Turns what the network stumbles over into an error that names its input."""
+        if self._is_wrapped:  # there a process that is gone makes the others stumble too; they are started again
+            return nullcontext()
+        what = f"{self.recipe.model.name} does not train on a batch of {tuple(images.shape)}"
+        return told_as(ShapeError, lambda error: f"{what}: {first_line(error)}")
 
     # Looking at images
 

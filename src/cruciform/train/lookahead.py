@@ -38,7 +38,10 @@ class Lookahead:
 
     def __init__(self, model: nn.Module, table: LookaheadTable) -> None:
         self._table = table
-        self._fast = {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
+        tensors = model.state_dict(keep_vars=True)
+        # A layer that stands in two places has two names, and follows once.
+        first = {id(tensor): name for name, tensor in reversed(tensors.items())}.values()
+        self._fast = {name: tensors[name].detach() for name in first if tensors[name].is_floating_point()}
         self.slow: dict[str, Tensor] = {name: tensor.detach().clone() for name, tensor in self._fast.items()}
 
     @torch.no_grad()

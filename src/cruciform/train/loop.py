@@ -4,10 +4,11 @@ All that it depends on is the recipe and the number of steps taken. So a checkpo
 to the bit, and it does not matter how often or when a run was stopped.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +46,15 @@ class Interrupted(Exception):  # noqa: N818  (not an error)
 
     Attributes:
         signal: The number of the signal.
+        step: Steps that had been taken.
     """
 
     def __init__(self, signal: int, step: int) -> None:
         super().__init__(f"interrupted after step {step}; its state is saved")
-        self.signal = signal
+        self.signal, self.step = signal, step
+
+    def __reduce__(self) -> tuple[Any, ...]:  # it travels between processes
+        return Interrupted, (self.signal, self.step)
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ class Inputs:
         model: The network, where only the caller's code can build it.
         transform: One more transform of training samples: any function of an image, as torchvision, timm and
             albumentations have them.
-        start: A checkpoint to start from in place of the newest one of the run.
+        start: A checkpoint to start from where the run has none that is newer.
     """
 
     model: nn.Module | None = None
@@ -136,7 +141,9 @@ class _Training:
         self.loader = self._loader(train_set, recipe.batch, (*recipe.augment, *own), shuffled=True)
         self._test_loader = self._loader(test_set, recipe.evaluation.batch, recipe.prepare, shuffled=False)
         # With this a run can be reported on, shipped and asked where its data is not.
-        self._data = {"classes": len(train_set.classes), "input_size": list(input_size(test_set, recipe.prepare))}
+        size = input_size(test_set, recipe.prepare)
+        recipe.data.check_channels(size[0])
+        self._data = {"classes": len(train_set.classes), "input_size": list(size)}
         self.per_epoch = self.loader.order.steps_per_epoch
         self.steps = recipe.epochs * self.per_epoch
         notices: list[str] = []
@@ -217,10 +224,12 @@ class _Training:
                 self._tell("noticed", f"left out: {what}", self.progress.step + 1)
         table, samples = self.recipe.data, len(self.loader.source)
         if len(known) > table.max_bad * samples:
+            find = "find all that is damaged with 'cruciform shard verify', or " if table.kind == "shards" else ""
+            enough = math.ceil(10_000 * len(known) / samples) / 10_000
             raise DataError(
                 f"{len(known):,} of {samples:,} samples can't be read, more than data.max_bad={table.max_bad:g}. "
-                f"The last: {what}. All are in the log; find all that is damaged with 'cruciform shard verify', or "
-                "allow more with --resume --set data.max_bad=0.001"
+                f"The last: {what}. All are in the log; {find}allow more: --resume --set data.max_bad={enough:g} is "
+                "enough for these"
             )
 
     def _after_step(self) -> None:
@@ -286,9 +295,9 @@ class _Training:
             if start is None:
                 raise NonFiniteError(f"{what}, and there is no checkpoint yet to roll back to")
             # Weights go back, the data goes on: the samples between are not tried again with weights that failed.
-            step, bad = progress.step, progress.bad_steps
             self._become_(start)
-            self.progress.step, self.progress.bad_steps = step, bad
+            kept = {name: getattr(progress, name) for name in ("step", "bad_steps", "bad_samples", "seconds")}
+            self.progress = replace(self.progress, **kept)
             self._save()  # what was decided must last, or a kill would decide it anew
             what += f"; rolled back to the weights of step {start.step}"
         else:
@@ -298,9 +307,15 @@ class _Training:
     # State
 
     def _find_start(self, given: Path | None) -> tuple[Checkpoint | None, list[str]]:
-        if given:
-            return load(given), []
-        return self._checkpoints.load_newest()
+        """Returns the newest state, of the run's own and the given one, and what is wrong with those that are newer."""
+        own, problems = self._checkpoints.load_newest()
+        if given is None:
+            return own, problems
+        try:
+            other = load(given)
+        except CheckpointError as error:
+            return own, [*problems, str(error)]
+        return (own if own and own.step >= other.step else other), problems
 
     def _check_agreement(self) -> None:
         here = self.progress.step

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 from torch import nn
 
 from cruciform.train.patterns import match
 from cruciform.train.table import Table
+
+Kept = Annotated[float, Field(ge=0, lt=1)]
 
 
 class OptimiserTable(Table, ABC):
@@ -67,6 +69,13 @@ class Sgd(OptimiserTable):
     momentum: float = Field(default=0.9, ge=0, lt=1)
     nesterov: bool = False
 
+    @field_validator("nesterov")
+    @classmethod
+    def _has_momentum(cls, value: bool, info: ValidationInfo) -> bool:  # noqa: FBT001
+        if value and info.data.get("momentum") == 0:
+            raise ValueError("there is no momentum to look ahead with; set it to false, or optimiser.momentum above 0")
+        return value
+
     def over(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
         """Returns torch's."""
         return torch.optim.SGD(groups, momentum=self.momentum, nesterov=self.nesterov, fused=True)
@@ -81,7 +90,7 @@ class AdamW(OptimiserTable):
     """
 
     kind: Literal["adamw"] = "adamw"
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Kept, Kept] = (0.9, 0.999)
     epsilon: float = Field(default=1e-8, gt=0)
 
     def over(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:

@@ -10,7 +10,7 @@ import cruciform.data.open  # noqa: F401  (fills DATASETS)
 from cruciform.data.source import DATASETS
 from cruciform.data.transforms import Augmentation
 from cruciform.data.whitening import Whitening
-from cruciform.errors import PlanError
+from cruciform.errors import PlanError, RecipeError
 from cruciform.nn.init import RULES
 from cruciform.nn.initialise import AUTO
 from cruciform.schemes import find_scheme
@@ -56,7 +56,8 @@ class DataTable(Table):
         kind: cifar10, folder, shards or volumes.
         path: Where it lies; relative paths count from the environment variable CRUCIFORM_DATA.
         short_side: Length that the shorter side of images in a folder is brought to.
-        holdout: How many of the last training samples are kept from training and evaluated on in place of the test set.
+        holdout: How many training samples are kept from training and evaluated on in place of the test set: the last,
+            or every k-th where one class follows the other.
         whiten: Prepare images by GCN and ZCA; None: only subtract ``mean`` and divide by ``deviation``.
         mean: Of each channel, on the scale of the images' bytes.
         deviation: Of each channel.
@@ -74,6 +75,15 @@ class DataTable(Table):
     deviation: tuple[Annotated[float, Field(gt=0)], ...] = (255.0,)
     threads: int = Field(default=2, ge=0)
     max_bad: Share = 0.0
+
+    def check_channels(self, channels: int) -> None:
+        """Raises where images have other channels than there are means or deviations."""
+        for name, values in (("mean", self.mean), ("deviation", self.deviation)):
+            if len(values) not in (1, channels):
+                raise RecipeError(
+                    f"data.{name} has {len(values)} values for images of {channels} channels; give one for all, or one "
+                    "for each"
+                )
 
     @field_validator("kind")
     @classmethod

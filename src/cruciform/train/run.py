@@ -100,7 +100,10 @@ class Run:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Holds the lock of the run, or raises where another process does."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise RunError(f"{self.directory} is, or lies in, a file; choose a directory with --run DIR") from None
         with (self.directory / "lock").open("a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -8,6 +8,11 @@ from typing import Any
 WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
+def heard_signals() -> list[signal.Signals]:
+    """Returns the signals that ask this process to end. One that is ignored is not heard: nohup stays nohup."""
+    return [number for number in WATCHED if signal.getsignal(number) != signal.SIG_IGN]
+
+
 class Signals:
     """Within its block, signals are remembered in ``received`` (0: none).
 
@@ -20,8 +25,7 @@ class Signals:
 
     def __enter__(self) -> "Signals":
         if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
-            heard = [number for number in WATCHED if signal.getsignal(number) != signal.SIG_IGN]  # nohup stays nohup
-            self._before = {number: signal.signal(number, self._receive) for number in heard}
+            self._before = {number: signal.signal(number, self._receive) for number in heard_signals()}
         return self
 
     def __exit__(

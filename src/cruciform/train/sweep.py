@@ -6,6 +6,7 @@ which trials were under way, and goes on with them. Nobody's death needs a heart
 """
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,16 +15,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cruciform.errors import (
+    ConversionError,
+    CruciformError,
     MissingExtraError,
     NonFiniteError,
     OptionError,
+    PlanError,
     RecipeError,
     RunError,
     ShapeError,
+    UnknownNameError,
     first_line,
 )
 from cruciform.train.backends.ray import cluster, import_ray, wants_gpus
-from cruciform.train.loop import train
+from cruciform.train.loop import Interrupted, train
 from cruciform.train.recipe import Recipe
 from cruciform.train.run import Run, differences
 from cruciform.train.runtime import Alone, pick_device
@@ -34,7 +39,7 @@ JOURNAL = "study.log"
 ASKED = "asked"
 """The attribute of a study that says what was swept over."""
 
-UNFIT = (RunError, NonFiniteError, OptionError, RecipeError, ShapeError)
+UNFIT = (ConversionError, NonFiniteError, OptionError, PlanError, RecipeError, ShapeError, UnknownNameError)
 """What settings of a trial can be at fault for. Missing data or a full disk are no fault of theirs, and end a sweep."""
 
 
@@ -76,8 +81,8 @@ class Search:
                 f"--search {text}: write KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=ONE,OTHER, as "
                 "--search optimiser.rate=0.01..0.5:log --search model.scheme=lr,lr-join"
             ) from None
-        if made.low >= made.high or (made.log and made.low <= 0):
-            raise OptionError(f"--search {text}: a range goes up, and a logarithmic one starts above 0")
+        if not -math.inf < made.low < made.high < math.inf or (made.log and made.low <= 0):
+            raise OptionError(f"--search {text}: a range goes up, has two ends, and a logarithmic one starts above 0")
         return made
 
     def suggest(self, trial: Any) -> Any:
@@ -168,6 +173,11 @@ def run_sweep(sweep: Sweep, *, workers: int | None = None, device: str = "auto")
         raise RecipeError(
             "a sweep chooses by the samples that it is judged on, and must not see the test set: hold some training "
             "samples out with --set data.holdout=5000"
+        )
+    keys = [search.key for search in sweep.searches]
+    if len(set(keys)) < len(keys) or "data.holdout" in keys:
+        raise OptionError(
+            f"--search {' '.join(keys)}: each key once, and not data.holdout, which says what trials are judged on"
         )
     optuna = _import_optuna()
     with Run(sweep.folder).locked():
@@ -276,7 +286,12 @@ class _Here(Place):
 class _OnRay(Place):
     def __init__(self, ray: Any, workers: int, device: str) -> None:
         self.room, self._ray, self._device = workers, ray, device
-        self._remote = ray.remote(num_cpus=1, num_gpus=int(wants_gpus(ray, device)), max_retries=RETRIES)(train_trial)
+        self._remote = ray.remote(
+            num_cpus=1,
+            num_gpus=int(wants_gpus(ray, device)),
+            max_retries=RETRIES,
+            retry_exceptions=[Interrupted],  # told to end, as machines are before they are taken away
+        )(train_trial)
         self._handles: dict[Any, int] = {}
 
     def start(self, number: int, recipe: Recipe, directory: Path) -> None:
@@ -289,6 +304,8 @@ class _OnRay(Place):
         try:
             return Ended(number, *self._ray.get(ready))
         except self._ray.exceptions.RayError as error:
+            if isinstance(cause := getattr(error, "cause", None), CruciformError):
+                raise cause from error  # no fault of the settings, as in this process
             return Ended(number, None, f"{type(error).__name__}: {first_line(error)}")
 
 

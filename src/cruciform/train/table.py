@@ -53,6 +53,9 @@ def _say(error: Any, known: list[str]) -> str:
     path = ".".join((*above, last))
     siblings = [name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == ".".join(above)]
     if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        if last in siblings:  # of another kind: the kind stands before the key where a table is one of several
+            kind = error["loc"][-2]
+            return f"{'.'.join(above)} of the kind {kind!r} has no key {last!r}; drop it with --set {path}=none"
         return f"there is no key {path!r}.{did_you_mean(last, siblings)} There are: {', '.join(siblings)}"
     if error["type"] == "missing":
         return f"the key {path!r} is missing"

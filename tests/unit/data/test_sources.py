@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from cruciform.data.folder import decode
@@ -13,6 +14,9 @@ from cruciform.data.source import ArraySource, Opening, Part
 from cruciform.data.transforms import CentreCrop, Mirror, RandomCrop
 from cruciform.data.whitening import Whitening, fit_zca, normalise_contrast, whiten
 from cruciform.errors import DataError
+from cruciform.train.datasets import open_datasets
+from cruciform.train.recipe import DataTable
+from cruciform.train.runtime import Alone
 
 
 def cifar(folder: Path, records: int = 4) -> Path:
@@ -32,6 +36,25 @@ def test_cifar10_records_are_a_label_and_three_planes(tmp_path: Path) -> None:
     assert len(source) == 20
     assert source[3].label == 3
     assert source[3].image[5, 7, 2] == raw[3, 1 + 2 * 1024 + 5 * 32 + 7]
+
+
+def test_what_is_held_out_of_a_folder_is_of_all_classes(tmp_path: Path) -> None:
+    for name in ("cat", "dog", "eel"):
+        (tmp_path / "train" / name).mkdir(parents=True)
+        for number in range(10):
+            Image.new("RGB", (4, 4)).save(tmp_path / "train" / name / f"{number}.png")
+    table = DataTable(kind="folder", path=str(tmp_path), holdout=6)
+    train, test = open_datasets(table, Alone(torch.device("cpu")))
+    assert np.bincount(test.labels).tolist() == [2, 2, 2]
+    assert np.bincount(train.labels).tolist() == [8, 8, 8]
+    assert [train[number].label for number in range(24)] == train.labels.tolist()
+    assert not set(train.numbers) & set(test.numbers)
+
+
+def test_what_is_held_out_of_cifar10_are_the_last(tmp_path: Path) -> None:
+    table = DataTable(kind="cifar10", path=str(cifar(tmp_path)), holdout=5)
+    train, test = open_datasets(table, Alone(torch.device("cpu")))
+    assert (train.numbers, test.numbers) == (range(15), range(15, 20))
 
 
 def test_broken_cifar10_is_said(tmp_path: Path) -> None:

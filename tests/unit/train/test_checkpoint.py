@@ -1,4 +1,5 @@
 import errno
+import math
 import shutil
 from pathlib import Path
 
@@ -184,6 +185,27 @@ def test_a_step_in_pieces_equals_a_whole_one() -> None:
         learner.step(batch(0), 0, 1.0)
     for a, b in zip(whole.model.parameters(), pieces.model.parameters(), strict=True):
         assert torch.allclose(a, b, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
+def test_a_first_step_that_overflows_leaves_no_state_that_nobody_filled(optimiser: str) -> None:
+    """Gradients of images this bright are above 65,504, times the scale that torch starts with."""
+    learner = Learner(
+        recipe(
+            precision="fp16",
+            optimiser={"kind": optimiser, "rate": 1e-6},
+            data={"kind": "cifar10", "path": "x", "deviation": [1.0]},
+        ),
+        nn.Sequential(nn.Flatten(), nn.Linear(192, 10)),
+        Alone(torch.device("cpu")),
+    )
+    result = learner.step(batch(0), 0, 1.0)
+    assert not math.isfinite(result.norm)
+    assert not result.failed
+    assert not learner.optimiser.state
+    norms = [learner.step(batch(0), step, 1.0).norm for step in range(1, 40)]
+    assert math.isfinite(norms[-1]), "the scale falls until it fits"
+    assert all(bool(torch.isfinite(parameter).all()) for parameter in learner.model.parameters())
 
 
 def test_a_bad_batch_leaves_no_trace_where_it_is_skipped() -> None:

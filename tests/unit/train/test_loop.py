@@ -1,6 +1,8 @@
 """The loop on a small network: what it promises, each promise with the bug that would break it."""
 
+import shutil
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cruciform.errors import CheckpointError, NonFiniteError, ShapeError
+from cruciform.errors import CheckpointError, NonFiniteError, RecipeError, RunError, ShapeError
 from cruciform.measure import processor
 from cruciform.train.journal import read_journal
 from cruciform.train.loop import Inputs, Interrupted, train
@@ -64,6 +66,16 @@ class At(Observer):
     def stepped(self, record: StepRecord) -> None:
         if record.step == self.step:
             self.action()
+
+
+class Steps(Observer):
+    """Writes down which steps were taken."""
+
+    def __init__(self, taken: list[int]) -> None:
+        self.taken = taken
+
+    def stepped(self, record: StepRecord) -> None:
+        self.taken.append(record.step)
 
 
 def test_a_run_learns_logs_and_can_be_looked_at(make: Any, tmp_path: Path) -> None:
@@ -210,6 +222,55 @@ def test_rolling_back_returns_to_the_last_checkpoint_and_goes_on_behind_the_step
     # There must be something to go back to.
     with pytest.raises(NonFiniteError, match="no checkpoint yet to roll back to"):
         go(recipe, tmp_path / "other", model=Poison(2))
+
+
+def test_what_was_rolled_back_took_its_time_all_the_same(make: Any, tmp_path: Path) -> None:
+    """The second epoch of four steps rolls back in its last; half a second of it was before."""
+    go(make(nonfinite="rollback"), tmp_path / "run", At(6, lambda: time.sleep(0.5)), model=Poison(8))
+    epochs = [line for line in read_journal(tmp_path / "run" / "log.jsonl") if line["event"] == "epoch"]
+    assert epochs[1]["seconds_training"] > 0.5
+
+
+def test_a_checkpoint_that_is_given_counts_only_where_the_run_has_none_that_is_newer(make: Any, tmp_path: Path) -> None:
+    """As on Ray, which keeps copies of its own: another backend may have gone on since."""
+    recipe, run = make(checkpoint={"keep": 9}), tmp_path / "run"
+    go(recipe, run)
+    whole = weights(run)
+    copy = tmp_path / "copy"
+    shutil.copytree(run / "checkpoints" / "step-00000004", copy)
+    shutil.rmtree(run / "checkpoints" / "step-00000012")
+    steps: list[int] = []
+    go(recipe, run, Steps(steps), start=copy)
+    assert steps == [9, 10, 11, 12], "from the run's own, of step 8"
+    shutil.rmtree(run / "checkpoints")
+    go(recipe, run, Steps(steps), start=copy)
+    assert steps[4:] == list(range(5, 13)), "from the copy, where there is no other"
+    assert equal(weights(run), whole)
+    (copy / "state.json").write_text("")
+    shutil.rmtree(run / "checkpoints" / "step-00000012")
+    go(recipe, run, Steps(steps), start=copy)
+    assert steps[-4:] == [9, 10, 11, 12], "nor does a damaged copy stand in the way"
+
+
+def test_means_for_other_channels_are_refused(make: Any, tmp_path: Path) -> None:
+    recipe = make()
+    recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"mean": (1.0, 2.0)})})
+    with pytest.raises(RecipeError, match="data.mean has 2 values for images of 3 channels"):
+        go(recipe, tmp_path / "run")
+
+
+def test_a_network_that_stumbles_is_told_with_its_input(make: Any, tmp_path: Path) -> None:
+    """The last batch of an epoch may be of one sample, in which a batch norm of one pixel finds no variance."""
+    model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(3, 10))
+    with pytest.raises(ShapeError, match=r"does not train on a batch of \(1, 3, 32, 32\): Expected more than 1 value"):
+        go(make(batch=SAMPLES - 1), tmp_path / "run", model=model)
+
+
+def test_a_file_is_no_place_for_a_run(make: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(RunError, match="is, or lies in, a file; choose a directory with --run DIR"):
+            go(make(), place)
 
 
 def test_a_network_that_keeps_failing_is_given_up(make: Any, tmp_path: Path) -> None:

@@ -73,6 +73,12 @@ def test_a_pattern_that_freezes_nothing_is_refused() -> None:
         learner(freeze={"0.wieght": 0.0})
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_nothing_left_to_learn_is_refused(share: float) -> None:
+    with pytest.raises(RecipeError, match="leaves nothing that learns to the end"):
+        learner(freeze={"*": share})
+
+
 def test_slow_weights_follow_and_take_the_fast_ones_with_them() -> None:
     model = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(model.weight)
@@ -88,6 +94,15 @@ def test_slow_weights_follow_and_take_the_fast_ones_with_them() -> None:
     assert after(5.0, 3, 0.5) == 5.0
     assert after(1.9, 4, 0.8) == pytest.approx(0.6 * 1.9 + 0.4 * 0.9)
     assert after(7.0, 5, 1.0) == pytest.approx(0.6 * 1.9 + 0.4 * 0.9), "what is left at the end are the slow weights"
+
+
+def test_a_layer_in_two_places_follows_once() -> None:
+    layer = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(layer.weight)
+    slow = Lookahead(nn.Sequential(layer, layer), LookaheadTable(steps=1, memory=0.8, power=0))
+    nn.init.ones_(layer.weight)
+    slow.follow_(1, 0.5)
+    assert layer.weight.item() == pytest.approx(0.2)
 
 
 def test_slow_weights_include_running_statistics() -> None:

@@ -69,6 +69,32 @@ def test_settings_that_no_recipe_takes_are_a_trial_that_failed(data: Path, tmp_p
         assert [trial.top1 for trial in run_sweep(bad)] == [None, None]
 
 
+@pytest.mark.parametrize("search", ["model.name=cifar_fast_lr,cifar_fst", "optimiser.momentum=0.0,0.9"])
+def test_settings_that_name_nothing_or_contradict_others_do_not_end_it(data: Path, tmp_path: Path, search: str) -> None:
+    """Else the next start would end there, too."""
+    made = sweep(data, tmp_path, trials=1)
+    both = Sweep(lambda more: made.load([*more, "loss.smoothing=0.1"]), [Search.read(search)], 6, tmp_path)
+    ended = list(run_sweep(both))
+    assert {trial.top1 is None for trial in ended} == {True, False}
+
+
+def test_a_run_that_somebody_else_writes_is_no_fault_of_its_settings(data: Path, tmp_path: Path) -> None:
+    made = sweep(data, tmp_path, trials=1)
+    with Run(tmp_path / "trial-00000").locked(), pytest.raises(RunError, match="is being written by"):
+        list(run_sweep(made))
+    (trial,) = run_sweep(made)
+    assert trial.top1 is not None
+
+
+@pytest.mark.parametrize("searches", [["data.holdout=0,8"], ["epochs=1,2", "epochs=3,4"]])
+def test_what_trials_are_judged_on_is_not_searched_nor_is_a_key_twice(
+    data: Path, tmp_path: Path, searches: list[str]
+) -> None:
+    made = sweep(data, tmp_path, trials=1)
+    with pytest.raises(OptionError, match="each key once, and not data.holdout"):
+        list(run_sweep(Sweep(made.load, [Search.read(one) for one in searches], 1, tmp_path)))
+
+
 def test_a_folder_holds_one_sweep(data: Path, tmp_path: Path) -> None:
     made = sweep(data, tmp_path, trials=1)
     list(run_sweep(made))
@@ -87,7 +113,18 @@ def test_choosing_by_the_test_set_is_refused(data: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["rate", "rate=", "=1..2", "rate=2..1", "rate=0..1:log", "rate=a..b", "rate=1..2:loge"]
+    "text",
+    [
+        "rate",
+        "rate=",
+        "=1..2",
+        "rate=2..1",
+        "rate=0..1:log",
+        "rate=a..b",
+        "rate=1..2:loge",
+        "rate=1..inf",
+        "rate=nan..1",
+    ],
 )
 def test_searches_that_make_no_sense_are_refused(text: str) -> None:
     with pytest.raises(OptionError, match=f"--search {text}"):
@@ -105,7 +142,12 @@ def test_the_command_says_which_was_best(data: Path, tmp_path: Path) -> None:
     words = ["sweep", "cifar_fast_lr_cifar10", "--search", "optimiser.rate=0.1..1:log", "--trials", "2", *changes]
     ended = CliRunner().invoke(app, [*words, "-o", str(tmp_path)], catch_exceptions=False)
     assert ended.exit_code == 0
-    assert "the best: cruciform train cifar_fast_lr_cifar10 --set optimiser.rate=" in ended.output
+    best = ended.output.partition("the best: ")[2].replace("\n", " ")
+    assert best.startswith(
+        "cruciform train cifar_fast_lr_cifar10 --set 'model.options.widths=[8, 8, 8]' --set epochs=1"
+    )
+    assert "optimiser.rate=0." in best
+    assert "holdout" not in best
 
 
 def test_the_command_names_no_best_where_all_failed(data: Path, tmp_path: Path) -> None:

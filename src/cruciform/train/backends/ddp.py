@@ -22,6 +22,7 @@ from cruciform.errors import CruciformError, RunError
 from cruciform.train.backends.backend import BACKENDS, Job, check_end, prepare
 from cruciform.train.loop import Interrupted, train
 from cruciform.train.runtime import Together, pick_device
+from cruciform.train.signals import heard_signals
 
 RESTARTS = 10
 CONNECT = 30  # seconds
@@ -87,9 +88,10 @@ def _launch(job: Job) -> None:
     # The command is ours, and the directory's name goes to no shell.
     with subprocess.Popen(command, env=environment) as agent, _passing_on_signals(agent) as received:  # noqa: S603
         code = agent.wait()
-    if received:
-        raise Interrupted(received[0], job.run.status()["step"])
-    if code:
+    status = job.run.status()
+    if received and status["state"] == "interrupted":  # else they could not save, or were not given the time
+        raise Interrupted(received[0], status["step"])
+    if code and not received:
         raise RunError(f"torchrun gave up after {RESTARTS} new starts, with code {code}; its messages are above")
     check_end(job.run)
 
@@ -102,7 +104,7 @@ def _passing_on_signals(agent: "subprocess.Popen[bytes]") -> Iterator[list[int]]
         received.append(number)
         agent.send_signal(signal.SIGTERM)  # torchrun passes it to the ranks, which save and end
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, pass_on) for number in heard_signals()}
     try:
         yield received
     finally:
