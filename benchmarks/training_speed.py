@@ -3,7 +3,7 @@
     python benchmarks/training_speed.py                 writes results/training-speed.json
     python benchmarks/training_speed.py nin             one suite only, into the same file
 
-A step is the recipe's own (bfloat16 but for ``fast-fp32``, its batch, backward pass, optimiser, slow weights), all
+A step is the recipe's own (bfloat16 but for suites named so, its batch, backward pass, optimiser, slow weights), all
 threads, wall time, on one batch of noise that lies in memory. The shortest of some rounds counts; the first network of
 a suite is what the others are compared with. Where the time goes is shown beside.
 """
@@ -25,7 +25,6 @@ from cruciform.measure import macs
 from cruciform.measure.record import hardware, record_result, today
 from cruciform.train.cookbook import load_recipe
 from cruciform.train.learner import Learner
-from cruciform.train.memory import keep_freed_memory
 from cruciform.train.network import build_model
 from cruciform.train.recipe import Recipe
 from cruciform.train.runtime import Alone
@@ -38,10 +37,14 @@ SUITES: dict[str, dict[str, Recipe]] = {
         speed_name(name, "fp32"): load_recipe(f"{name}_cifar10", ["precision=fp32"])
         for name in (cifar10.DENSE, cifar10.LOW_RANK)
     },
+    "nin-fp32": {
+        speed_name(name, "fp32"): load_recipe(recipe, [*changes, "precision=fp32"])
+        for name, (recipe, changes) in cifar10.SUITES["nin"].items()
+    },
     "nin": {name: load_recipe(recipe, changes) for name, (recipe, changes) in cifar10.SUITES["nin"].items()},
     "imagenette": {name: load_recipe(f"{name}_ilsvrc", imagenette.CHANGES) for name in ("vgg11_gmp", "vgg11_gmp_lr")},
 }
-SIDES = {"fast": 32, "fast-fp32": 32, "nin": 32, "imagenette": imagenette.SIDE}
+SIDES = {"nin": 30, "nin-fp32": 30, "imagenette": imagenette.SIDE}  # of images; 32 elsewhere
 STEPS = 500  # of a whole training: the first layer's biases have stopped learning by step 200
 KINDS = {
     "convolution_backward": "convolutions, backward",
@@ -83,7 +86,7 @@ def where_time_goes(step: Any) -> dict[str, float]:
 
 def measure(suite: str, rounds: int) -> tuple[dict[str, float], dict[str, Any]]:
     """Times the steps of all networks of a suite in turns; returns what the texts quote, and the details."""
-    side = SIDES[suite]
+    side = SIDES.get(suite, 32)
     learners = {name: make_learner(recipe, side) for name, recipe in SUITES[suite].items()}
     baseline = next(iter(learners))
     size = learners[baseline][0].recipe.batch
@@ -108,6 +111,7 @@ def measure(suite: str, rounds: int) -> tuple[dict[str, float], dict[str, Any]]:
         profiled = where_time_goes(lambda learner=learner: learner.step(batch, 200, 1.0, steps=STEPS))
         details[name] = {
             "macs": counted,
+            "side": side,
             "seconds": times[name],
             "shares": profiled,
             "date": today(),
@@ -123,7 +127,6 @@ def main() -> None:
     parser.add_argument("suites", nargs="*", default=list(SUITES))
     parser.add_argument("--rounds", type=int, default=15)
     given = parser.parse_args()
-    keep_freed_memory()
     known = json.loads(RESULT.read_text("utf-8")) if RESULT.is_file() else {"summary": {}, "details": {}}
     for suite in given.suites:
         summary, details = measure(suite, given.rounds)

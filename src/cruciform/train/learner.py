@@ -14,6 +14,7 @@ from cruciform.data.loader import Batch
 from cruciform.errors import CheckpointError, ShapeError, first_line, told_as
 from cruciform.train.freeze import Freeze
 from cruciform.train.lookahead import Lookahead
+from cruciform.train.memory import keep_freed_memory
 from cruciform.train.objective import draw_mixture, losses, main_logits, mix
 from cruciform.train.recipe import Recipe
 from cruciform.train.runtime import Runtime
@@ -53,6 +54,8 @@ class Learner:
     """
 
     def __init__(self, recipe: Recipe, model: nn.Module, runtime: Runtime, *, classes: int | None = None) -> None:
+        if runtime.device.type == "cpu":
+            keep_freed_memory()
         self.recipe, self.runtime, self._classes = recipe, runtime, classes
         self.model = model.to(runtime.device)
         if recipe.channels_last:

@@ -25,7 +25,6 @@ from cruciform.train.checkpoint import Checkpoint, load
 from cruciform.train.datasets import open_datasets
 from cruciform.train.evaluation import EvaluationStopped, evaluate
 from cruciform.train.learner import Learner
-from cruciform.train.memory import keep_freed_memory
 from cruciform.train.network import build_model
 from cruciform.train.observer import Observer, Plan, StepRecord
 from cruciform.train.prepared import first_images
@@ -95,8 +94,6 @@ def train(
     Raises:
         Interrupted: A signal asked the run to end; its state is saved.
     """
-    if runtime.device.type == "cpu":
-        keep_freed_memory()
     with ExitStack() as stack:
         watchers = list(observers)
         if runtime.leads:
