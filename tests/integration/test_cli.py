@@ -143,6 +143,17 @@ def test_what_can_not_be_done_is_one_sentence_and_exit_code_two(
     assert "Traceback" not in done.stderr
 
 
+def test_a_file_where_a_folder_is_to_be_is_one_sentence_too(cruciform: Program, tmp_path: Path) -> None:
+    (tmp_path / "in" / "cat").mkdir(parents=True)
+    (tmp_path / "in" / "cat" / "a.png").write_text("")
+    (tmp_path / "out").write_text("")
+    done = cruciform("shard", "write", str(tmp_path / "in"), str(tmp_path / "out"))
+    assert done.returncode == 2
+    assert f"error: {tmp_path / 'out'}" in done.stderr
+    assert "Not a directory" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from cruciform.errors import MissingExtraError
     from cruciform.plot.style import new_figure

@@ -89,7 +89,10 @@ def run() -> None:
         typer.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)
     except OSError as error:
-        if error.errno not in DISK_FULL:
+        if error.errno in DISK_FULL:
+            typer.echo(f"error: the disk is full: {error}", err=True)
+            sys.exit(CheckpointError.exit_code)
+        if error.filename is None:  # no word of a file: something of ours
             raise
-        typer.echo(f"error: the disk is full: {error}", err=True)
-        sys.exit(CheckpointError.exit_code)
+        typer.echo(f"error: {error.filename}: {error.strerror}", err=True)
+        sys.exit(CruciformError.exit_code)

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
 from torch import nn
 
 from cruciform.deploy.build import Setting, build_engine, largest_error, noise
@@ -20,7 +21,7 @@ from cruciform.deploy.forms import composite_layers
 from cruciform.deploy.target import Engine
 from cruciform.deploy.targets import TARGETS
 from cruciform.errors import DamagedError, DeployError, first_line, told_as
-from cruciform.files import MANIFEST, new_directory, read_json, read_manifest, write_json
+from cruciform.files import new_directory, read_json, read_manifest, write_json
 from cruciform.measure.processor import emulation
 from cruciform.measure.record import hardware, versions
 
@@ -94,7 +95,7 @@ def refuse_to_overwrite(directory: Path) -> None:
         ) from error
 
 
-def open_artefact(directory: Path, *, threads: int = 1, trust: bool = False) -> Engine:
+def open_artefact(directory: str | Path, *, threads: int = 1, trust: bool = False) -> Engine:
     """Returns what runs an artefact, where it is what was written.
 
     Args:
@@ -103,8 +104,10 @@ def open_artefact(directory: Path, *, threads: int = 1, trust: bool = False) -> 
         trust: Whether to open one that is code, of PyTorch's own targets; only where you or people you trust wrote it.
 
     Raises:
-        DeployError: It is damaged, is code without your trust, or its engine can't open it.
+        DeployError: It is damaged, is code without your trust, or its engine can't open it; later, where the engine
+            does not take what it is given.
     """
+    directory = Path(directory)
     name = str(read_report(directory).get("target"))
     target = TARGETS.get(name)
     if target.is_code and not trust:
@@ -113,7 +116,14 @@ def open_artefact(directory: Path, *, threads: int = 1, trust: bool = False) -> 
             "Where you or people you trust wrote it, add --trust (trust=True)"
         )
     with told_as(DeployError, lambda error: f"{directory} can't be opened by its engine: {first_line(error)}"):
-        return target.load(directory, threads=threads)
+        engine = target.load(directory, threads=threads)
+
+    def ask(images: NDArray[Any]) -> NDArray[Any]:
+        given = f"{type(images).__name__} of {getattr(images, 'shape', '?')}, {getattr(images, 'dtype', '?')}"
+        with told_as(DeployError, lambda error: f"{directory} does not run on a {given}: {first_line(error)}"):
+            return engine(images)
+
+    return ask
 
 
 def read_report(directory: Path) -> dict[str, Any]:
@@ -122,7 +132,7 @@ def read_report(directory: Path) -> dict[str, Any]:
         read_manifest(directory)
         report = read_json(directory / REPORT)
     except (DamagedError, OSError) as error:
-        raise DeployError(f"{directory} is not what 'cruciform deploy' wrote: {error}; see {MANIFEST}") from error
+        raise DeployError(f"{directory} is not what 'cruciform deploy' wrote: {error}") from error
     if not isinstance(report, dict):
         raise DeployError(f"{directory / REPORT} is not what 'cruciform deploy' wrote: it holds no table")
     return report

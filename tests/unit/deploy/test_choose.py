@@ -115,7 +115,10 @@ def test_an_artefact_computes_the_same_and_notices_damage(tmp_path: Path) -> Non
         expected = model(torch.from_numpy(images)).numpy()
     with pytest.raises(DeployError, match="is made for torch, and such an artefact is code"):
         open_artefact(tmp_path / "out")
-    assert np.allclose(open_artefact(tmp_path / "out", trust=True)(images), expected, atol=1e-5)
+    engine = open_artefact(str(tmp_path / "out"), trust=True)
+    assert np.allclose(engine(images), expected, atol=1e-5)
+    with pytest.raises(DeployError, match=r"does not run on a ndarray of \(2, 1, 8, 8\), float32: "):
+        engine(images[:, :1, :8, :8])
     (tmp_path / "out" / "deploy.json").write_text("{}")
     with pytest.raises(DeployError, match="is not what 'cruciform deploy' wrote"):
         open_artefact(tmp_path / "out")
