@@ -33,8 +33,9 @@ from contextlib import contextmanager
 
 
 def first_line(error: BaseException) -> str:
-    """Returns what an error says in one line, or its kind where it says nothing."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    """Returns what an error says in one line, or its kind where it says nothing; a heading with what stands below."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return f"{lines[0]} {lines[1].strip()}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]
 
 
 @contextmanager

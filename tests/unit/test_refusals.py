@@ -33,6 +33,7 @@ from cruciform.errors import (
     PlanError,
     RecipeError,
     StoreError,
+    first_line,
 )
 from cruciform.files import _checksum, new_directory, read_manifest, write_json
 from cruciform.models.zoo import create_model
@@ -327,3 +328,12 @@ def test_an_artefact_with_weights_in_other_files_is_refused(tmp_path: Path, plac
     model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [], [output]))
     with pytest.raises(DeployError, match="names other files"):
         open_artefact(artefact(tmp_path / "a", {"target": "onnxruntime"}, model.SerializeToString()))
+
+
+def test_a_heading_takes_its_next_line_along() -> None:
+    assert first_line(RuntimeError("Error(s) in loading:\n\tsize mismatch for fc\n\tmore")) == (
+        "Error(s) in loading: size mismatch for fc"
+    )
+    assert [first_line(error) for error in (RuntimeError("one\ntwo"), RuntimeError("only:"), RuntimeError())] == [
+        "one", "only:", "RuntimeError"
+    ]  # fmt: skip

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cruciform.errors import OptionError, UnknownNameError
+from cruciform.errors import OptionError, UnknownNameError, first_line, told_as
 from cruciform.registry import did_you_mean
 
 if TYPE_CHECKING:
@@ -173,10 +173,8 @@ def _import_model(name: str) -> "nn.Module":
         make = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:  # an empty name is a ValueError
         raise OptionError(f"{name} can't be imported: {error}; write package.module:function") from error
-    try:
+    with told_as(OptionError, lambda error: f"{name}() failed: {type(error).__name__}: {first_line(error)}"):
         made = make()
-    except TypeError as error:
-        raise OptionError(f"{name} can't be called without arguments: {error}") from error
     if not isinstance(made, nn.Module):
         raise OptionError(f"{name}() returned {type(made).__name__}, not a torch module")
     return made

@@ -31,9 +31,9 @@ def predict(
 
     Kill it at any moment: the same command goes on. An image that can't be read gets a row that says why.
 
-    Example: cruciform predict nin-onnx shards/val -o predictions.parquet --ray --workers 2
+    Example: cruciform predict onnx shards/val -o predictions.parquet --ray --workers 2
 
-    What it reads is deployed from a run: cruciform deploy runs/nin_c3_lr_cifar10 -o nin-onnx
+    What it reads is deployed from a run: cruciform deploy runs/modern_cifar10 -o onnx
 
     Ends with 0 where all images could be read, else with 1.
     """

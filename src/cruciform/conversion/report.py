@@ -97,6 +97,7 @@ class ConversionReport:
     def __str__(self) -> str:
         rows = [
             f"{', '.join(row.names) or 'the network'}: {row.convolution}: {row.plan or f'{row.action}, {row.reason}'}"
+            + (f", residual {row.residual:.2g}" if row.residual is not None else "")
             for row in self.layers
         ]
         return "\n".join([*rows, self.summary(), *self.warnings])
