@@ -83,4 +83,6 @@ def _print(recipe: str, changes: list[str], found: "list[Trial]") -> None:
         kept = [change for change in changes if not change.startswith("data.holdout=")]
         best = [f"{key}={value}" for key, value in found[0].settings.items()]
         options = [word for change in (*kept, *best) for word in ("--set", change)]
-        console().print(f"the best: {shlex.join(['cruciform', 'train', recipe, *options])}", markup=False)
+        console().print(
+            f"the best: {shlex.join(['cruciform', 'train', recipe, *options])}", markup=False, soft_wrap=True
+        )

@@ -12,6 +12,7 @@ from cruciform.train.patterns import match
 from cruciform.train.table import Table
 
 Kept = Annotated[float, Field(ge=0, lt=1)]
+"""A share of what was before that is kept."""
 
 
 class OptimiserTable(Table, ABC):
@@ -66,7 +67,7 @@ class Sgd(OptimiserTable):
     """
 
     kind: Literal["sgd"] = "sgd"
-    momentum: float = Field(default=0.9, ge=0, lt=1)
+    momentum: Kept = 0.9
     nesterov: bool = False
 
     @field_validator("nesterov")
