@@ -22,7 +22,8 @@ from cruciform.data.order import Order
 from cruciform.data.source import DATASETS, ArraySource
 from cruciform.data.transforms import Mirror, RandomCrop
 from cruciform.measure.record import record_result
-from cruciform.train.loop import Inputs, train
+from cruciform.train.given import Inputs
+from cruciform.train.loop import train
 from cruciform.train.observer import Observer, StepRecord
 from cruciform.train.recipe import Recipe
 from cruciform.train.run import Run

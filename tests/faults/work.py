@@ -17,8 +17,9 @@ from kill_driver import BASE, SAMPLES, network, write_data
 
 from cruciform.errors import CheckpointError, CruciformError
 from cruciform.files import DISK_FULL
+from cruciform.train.given import Inputs
 from cruciform.train.journal import read_journal
-from cruciform.train.loop import Inputs, Interrupted, train
+from cruciform.train.loop import Interrupted, train
 from cruciform.train.recipe import Recipe
 from cruciform.train.run import Run
 from cruciform.train.runtime import Alone

@@ -22,7 +22,8 @@ from torch import nn
 
 from cruciform.data.cifar10 import FILES
 from cruciform.train.checkpoint import Checkpoints
-from cruciform.train.loop import Inputs, train
+from cruciform.train.given import Inputs
+from cruciform.train.loop import train
 from cruciform.train.recipe import Recipe
 from cruciform.train.run import Run
 from cruciform.train.runtime import Alone

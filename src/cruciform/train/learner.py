@@ -136,7 +136,7 @@ class Learner:
         """Turns what the network stumbles over into an error that names its input."""
         if self._is_wrapped:  # there a process that is gone makes the others stumble too; they are started again
             return nullcontext()
-        what = f"{self.recipe.model.name} does not train on a batch of {tuple(images.shape)}"
+        what = f"{self.recipe.model.what} does not train on a batch of {tuple(images.shape)}"
         return told_as(ShapeError, lambda error: f"{what}: {first_line(error)}")
 
     # Looking at images

@@ -8,12 +8,11 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from cruciform.data.foreign import ForeignTransform
 from cruciform.data.loader import Batch, Loader, input_size
@@ -24,6 +23,7 @@ from cruciform.measure.processor import emulation
 from cruciform.train.checkpoint import Checkpoint, load
 from cruciform.train.datasets import open_datasets
 from cruciform.train.evaluation import EvaluationStopped, evaluate
+from cruciform.train.given import Inputs, name_given
 from cruciform.train.learner import Learner
 from cruciform.train.network import build_model
 from cruciform.train.observer import Observer, Plan, StepRecord
@@ -56,22 +56,6 @@ class Interrupted(Exception):  # noqa: N818  (not an error)
         return Interrupted, (self.signal, self.step)
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """What a recipe, being data, can't hold.
-
-    Attributes:
-        model: The network, where only the caller's code can build it.
-        transform: One more transform of training samples: any function of an image, as torchvision, timm and
-            albumentations have them.
-        start: A checkpoint to start from where the run has none that is newer.
-    """
-
-    model: nn.Module | None = None
-    transform: Any = None
-    start: Path | None = None
-
-
 def train(
     recipe: Recipe,
     run: Run,
@@ -94,6 +78,8 @@ def train(
     Raises:
         Interrupted: A signal asked the run to end; its state is saved.
     """
+    inputs = inputs or Inputs()
+    recipe = name_given(recipe, inputs)
     with ExitStack() as stack:
         watchers = list(observers)
         if runtime.leads:
@@ -108,7 +94,7 @@ def train(
         signals = stack.enter_context(Signals())
         training: _Training | None = None
         try:
-            training = _Training(recipe, run, runtime, watchers, signals, inputs or Inputs())
+            training = _Training(recipe, run, runtime, watchers, signals, inputs)
             training.run_()
         except BaseException as error:
             state = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"

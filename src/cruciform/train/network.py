@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cruciform.conversion.api import Rules, apply_conversion_
-from cruciform.errors import ConversionError, OptionError
+from cruciform.errors import ConversionError, OptionError, RunError
 from cruciform.models.network import Network
 from cruciform.nn.initialise import AUTO, initialise_
 from cruciform.schemes import DENSE
@@ -38,6 +38,11 @@ def build_model(
             will be loaded.
         notice: Told what became of its convolutions, and what of a directory's weights could not be used.
     """
+    if table.given:
+        raise RunError(
+            f"the network of this run was given by code ({table.given}), and only that can build it. In Python: "
+            "train_network(RUN, RUN, model=...) returns it as it was trained, for evaluation, export and deployment"
+        )
     with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
         torch.manual_seed(seed)
         if (Path(table.name) / CARD).is_file():

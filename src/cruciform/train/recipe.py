@@ -31,12 +31,19 @@ class ModelTable(Table):
         options: What its source takes besides, such as ``num_classes``.
         scheme: Converted by this scheme before training; None: as it is.
         init: The rule of initialisation; None: the network's own, and the one that suits it where it is converted.
+        given: What the network is that the caller's code gave in place of all this; None: it gave none.
     """
 
     name: str
     options: dict[str, Any] = Field(default_factory=dict)
     scheme: str | None = None
     init: str | None = None
+    given: str | None = None
+
+    @property
+    def what(self) -> str:
+        """What is trained, in a word."""
+        return self.given or self.name
 
     @field_validator("scheme")
     @classmethod
@@ -64,6 +71,7 @@ class DataTable(Table):
         threads: How many threads read ahead.
         max_bad: The share of samples that may turn out to be unreadable: they are left out and written down. One more,
             and the run stops.
+        given: What the transform of training samples is that the caller's code gave besides; None: it gave none.
     """
 
     kind: str
@@ -75,6 +83,7 @@ class DataTable(Table):
     deviation: tuple[Annotated[float, Field(gt=0)], ...] = (255.0,)
     threads: int = Field(default=2, ge=0)
     max_bad: Share = 0.0
+    given: str | None = None
 
     def check_channels(self, channels: int) -> None:
         """Raises where images have other channels than there are means or deviations."""

@@ -138,7 +138,7 @@ class Run:
         state: State = "running" if self.is_locked() else last["state"] if ended else "stopped"
         return {
             "run": str(self.directory),
-            "model": recipe.model.name,
+            "model": recipe.model.what,
             "state": state,
             "epochs": len(epochs),
             "of": recipe.epochs,

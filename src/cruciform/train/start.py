@@ -10,7 +10,8 @@ from cruciform.errors import RunError
 from cruciform.train.backends import ddp, local, ray  # noqa: F401
 from cruciform.train.backends.backend import BACKENDS, Job
 from cruciform.train.cookbook import load_recipe
-from cruciform.train.loop import Inputs, train
+from cruciform.train.given import Inputs
+from cruciform.train.loop import train
 from cruciform.train.observer import Observer
 from cruciform.train.recipe import Recipe
 from cruciform.train.run import Run

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from cruciform.errors import CheckpointError, NonFiniteError
 from cruciform.measure import processor
+from cruciform.train.given import Inputs
 from cruciform.train.journal import read_journal
-from cruciform.train.loop import Inputs, Interrupted, train
+from cruciform.train.loop import Interrupted, train
 from cruciform.train.observer import Observer, StepRecord
 from cruciform.train.recipe import Recipe
 from cruciform.train.run import Run, find_runs

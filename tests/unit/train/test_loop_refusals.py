@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from cruciform.errors import RecipeError, RunError, ShapeError
-from cruciform.train.loop import Inputs, train
+from cruciform.train.given import Inputs
+from cruciform.train.loop import train
 from cruciform.train.recipe import Recipe
 from cruciform.train.run import Run
 from cruciform.train.runtime import Alone

@@ -10,16 +10,20 @@ import torch
 from torch import nn
 
 from cruciform.errors import DataError, RunError
+from cruciform.train.given import Inputs, name_given
 from cruciform.train.journal import Journal, read_journal
-from cruciform.train.loop import Inputs, train
+from cruciform.train.loop import train
 from cruciform.train.recipe import Recipe
 from cruciform.train.run import Run
 from cruciform.train.runtime import Alone
 
 
+def inputs() -> Inputs:
+    return Inputs(model=nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)))
+
+
 def go(recipe: Recipe, run: Path, *, resume: bool = True) -> None:
-    inputs = Inputs(model=nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)))
-    train(recipe, Run(run), Alone(torch.device("cpu")), resume=resume, inputs=inputs)
+    train(recipe, Run(run), Alone(torch.device("cpu")), resume=resume, inputs=inputs())
 
 
 def test_a_run_is_written_by_one_process_only(make: Any, tmp_path: Path) -> None:
@@ -47,7 +51,7 @@ def test_a_run_may_be_watched_kept_and_forgiven_otherwise(make: Any, tmp_path: P
     data = make().data.model_dump() | {"max_bad": 0.1, "threads": 2}
     changed = make(log={"steps": 7, "tensorboard": False}, checkpoint={"keep": 1}, nonfinite="skip", data=data)
     go(changed, tmp_path / "run")
-    assert Run(tmp_path / "run").recipe() == changed
+    assert Run(tmp_path / "run").recipe() == name_given(changed, inputs())
 
 
 def test_missing_data_is_said_before_anything_is_computed(make: Any, tmp_path: Path) -> None:
@@ -62,7 +66,7 @@ def test_a_start_without_data_does_not_use_up_the_name_of_the_run(make: Any, tmp
     for recipe, error in ((lost, DataError), (found, None), (found, RunError)):
         with pytest.raises(error) if error else nullcontext():
             go(recipe, tmp_path / "run", resume=False)
-    assert Run(tmp_path / "run").recipe() == found
+    assert Run(tmp_path / "run").recipe() == name_given(found, inputs())
     assert Run(tmp_path / "run").status()["state"] == "done"
 
 

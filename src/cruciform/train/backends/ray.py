@@ -15,7 +15,8 @@ from typing import Any
 from cruciform.errors import CruciformError, MissingExtraError, RunError, first_line
 from cruciform.train.backends.backend import BACKENDS, Job, check_end, prepare
 from cruciform.train.follow import following
-from cruciform.train.loop import Inputs, train
+from cruciform.train.given import Inputs
+from cruciform.train.loop import train
 from cruciform.train.observer import Observer
 from cruciform.train.recipe import Recipe
 from cruciform.train.run import Run
