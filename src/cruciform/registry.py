@@ -44,13 +44,12 @@ class Registry(Generic[T]):
             name: What it is registered as.
             besides: Words which the caller takes in the place of a name, for the message.
         """
-        try:
+        if isinstance(name, str) and name in self._items:
             return self._items[name]
-        except KeyError:
-            known = [*self._items, *besides]
-            raise UnknownNameError(
-                f"unknown {self._kind} {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}."
-            ) from None
+        known = [*self._items, *besides]
+        raise UnknownNameError(
+            f"unknown {self._kind} {name!r}.{did_you_mean(str(name), known)} Known: {', '.join(known)}."
+        )
 
     def names(self) -> list[str]:
         """Returns all names in the order of registration."""

@@ -1,4 +1,6 @@
-"""Numbers with their nouns, as people write them."""
+"""Numbers with their nouns, and lists that are too long, as people write them."""
+
+from collections.abc import Sequence
 
 
 def plural(number: int, noun: str, several: str | None = None) -> str:
@@ -10,3 +12,9 @@ def plural(number: int, noun: str, several: str | None = None) -> str:
         several: What several are called; left out: the noun with an s.
     """
     return f"{number:,} {noun if number == 1 else several or f'{noun}s'}"
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Returns ``a, b, c and 4 more``."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

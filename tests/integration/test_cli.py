@@ -119,12 +119,17 @@ def test_a_network_of_the_users_own(cruciform: Program, tmp_path: Path, monkeypa
     done = cruciform("profile", "mine:net", "--input", "1x5x5")
     assert done.returncode == 0
     assert "162 MACs" in done.stdout
+    done = cruciform("convert", "mine:net", "--input", "1x5x5", "-o", "converted")
+    assert "read it with cruciform.load('converted', net())" in done.stdout
+    assert done.returncode == 0
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (("profile", "vgg12"), "error: unknown model 'vgg12'. Did you mean"),
+        (("convert", "resnet18"), "or type timm:NAME, torchvision:NAME, monai:NAME, or package.module:function"),
+        (("models", "resnet"), "no network of ours has 'resnet' in its name"),
         (("profile", "nin", "--input", "3x"), "is not an input size; write channels and sizes, as 3x224x224"),
         (("profile", "nothing.there:f", "--input", "3x8x8"), "error: nothing.there:f can't be imported"),
         (("profile", "torch.nn:Identity"), "add --input, for instance --input 3x224x224"),

@@ -16,6 +16,7 @@ from cruciform.cli.common import (
     print_table,
     read_amount,
     refuse_saved,
+    write_converted,
 )
 from cruciform.errors import OptionError
 
@@ -61,9 +62,7 @@ def budget(
     from cruciform.conversion.api import convert
     from cruciform.data.whitening import cache_folder
     from cruciform.deploy.build import Setting
-    from cruciform.sources.build import split_reference
-    from cruciform.sources.source import SOURCES
-    from cruciform.store.directory import Base, refuse_to_overwrite, save
+    from cruciform.store.directory import refuse_to_overwrite
 
     given = {SECONDS: time, MACS: macs, PARAMS: params, BYTES: size_bytes}
     limits = {name: read_limit(text, name) for name, text in given.items() if text}
@@ -83,9 +82,7 @@ def budget(
         measured = times["chosen"].best
     about = {"network": network, "target": target, "batch": batch, "threads": threads, "input_size": list(usual)}
     if output:
-        # A function of the user's is nothing that a directory may name: it would run code when it is read.
-        known = split_reference(network)[0] in SOURCES
-        save(conversion.model, output, conversion.report, base=Base(network if known else None))
+        written = write_converted(conversion, output, network)
         write_plan(plan, about, measured, output)
     if as_json:
         print_json(plan_to_dict(plan, about, measured))
@@ -112,8 +109,7 @@ def budget(
         f"{in_units(SECONDS, times['dense'].best)}; value {plan.value:.3f} of 1 (a proxy)"
     )
     if output:
-        base = "" if known else f", {network.partition(':')[2]}()"
-        console().print(f"written to {output}; read it with cruciform.load({str(output)!r}{base})")
+        console().print(written)
 
 
 COUNTS = {"%": 0.01, "": 1.0, "K": 1e3, "M": 1e6, "G": 1e9}

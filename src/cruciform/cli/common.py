@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 from cruciform.errors import OptionError, UnknownNameError, first_line, told_as
-from cruciform.registry import did_you_mean
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
+    from cruciform.conversion.api import Conversion
     from cruciform.deploy.target import Target
 
 ModelArgument = Annotated[
@@ -53,25 +53,23 @@ def find_model(
     name: str, size: str | None, *, init: str | None = None, trained: bool = False
 ) -> "tuple[nn.Module, tuple[int, ...]]":
     """Returns the network of a name, and the size of its input."""
-    from cruciform.models.zoo import list_models
     from cruciform.nn.initialise import initialise_
     from cruciform.sources.build import build_network, split_reference
     from cruciform.sources.source import SOURCES
 
-    source, bare = split_reference(name)
+    source, _ = split_reference(name)
     if source not in SOURCES:
         if size is None:
             raise OptionError(f"the input of {name} is not known; add --input, for instance --input 3x224x224")
         model = _import_model(name)
         return (initialise_(model, init) if init else model), read_size(size)
-    if source == "zoo" and bare not in list_models():
-        hint = did_you_mean(bare, list_models())
+    try:
+        model, usual = build_network(name, {"init": init} if init and source == "zoo" else {})
+    except UnknownNameError as error:
+        if source != "zoo":
+            raise
         also = f". {NO_DIRECTORY}" if trained else ""
-        raise UnknownNameError(
-            f"unknown model {name!r}.{hint} See 'cruciform models', or type timm:NAME, torchvision:NAME, monai:NAME, "
-            f"or package.module:function for a network of your own{also}"
-        )
-    model, usual = build_network(name, {"init": init} if init and source == "zoo" else {})
+        raise UnknownNameError(f"{error}, or package.module:function for a network of your own{also}") from None
     if init and source != "zoo":
         initialise_(model, init)
     return model, read_size(size) if size else usual
@@ -131,6 +129,19 @@ def _find_saved(name: str, size: str | None) -> Found | None:
         trained = trained_network(path)
         return Found(trained.model, read_size(size) if size else trained.input_size, trained.preparation)
     return None
+
+
+def write_converted(conversion: "Conversion", output: Path, network: str) -> str:
+    """Writes a model directory, and returns how it is read."""
+    from cruciform.sources.build import split_reference
+    from cruciform.sources.source import SOURCES
+    from cruciform.store.directory import Base, save
+
+    # A function of the user's is nothing that a directory may name: it would run code when it is read.
+    known = split_reference(network)[0] in SOURCES
+    save(conversion.model, output, conversion.report, base=Base(network if known else None))
+    base = "" if known else f", {network.partition(':')[2]}()"
+    return f"written to {output}; read it with cruciform.load({str(output)!r}{base})"
 
 
 def refuse_saved(name: str) -> None:

@@ -5,13 +5,26 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, SizeOption, console, print_json, print_table, read_size, refuse_saved
+from cruciform.cli.common import (
+    JsonOption,
+    SizeOption,
+    console,
+    find_model,
+    print_json,
+    print_table,
+    refuse_saved,
+    write_converted,
+)
 from cruciform.errors import OptionError
 
 
 def convert(
     network: Annotated[
-        str, typer.Argument(metavar="NETWORK", help="timm:resnet18, torchvision:resnet18, monai:UNet-3d or vgg11_gmp.")
+        str,
+        typer.Argument(
+            metavar="NETWORK",
+            help="timm:resnet18, torchvision:resnet18, monai:UNet-3d, vgg11_gmp, or package.module:function.",
+        ),
     ],
     output: Annotated[
         Path | None,
@@ -46,8 +59,6 @@ def convert(
     from cruciform.conversion import where
     from cruciform.conversion.api import FIT, Rules, apply_conversion_
     from cruciform.nn.init import NORMED_RULE
-    from cruciform.sources.build import build_network
-    from cruciform.store.directory import Base, save
 
     refuse_saved(network)
     if init == FIT:
@@ -55,17 +66,17 @@ def convert(
             f"{network} is built without trained weights, so there is nothing to fit; in Python: "
             "cruciform.convert(model, 'lr-join', init='fit')"
         )
-    built = build_network(network)
+    model, usual = find_model(network, size)
     rule = where.channels(channels) if channels > 1 else where.everywhere()
     rules = Rules(
         scheme,
         where=rule & ~where.first() if keep_first else rule,
         protect=protect or (),
-        input_size=read_size(size) if size else built.input_size,
+        input_size=usual,
     )
-    converted, report = apply_conversion_(built.model, rules, init=init)
-    if output:
-        save(converted, output, report, base=Base(network))
+    conversion = apply_conversion_(model, rules, init=init)
+    report = conversion.report
+    written = write_converted(conversion, output, network) if output else None
     if as_json:
         print_json(report.to_dict())
         return
@@ -94,5 +105,5 @@ def convert(
     if init == "auto" and report.replaced:
         norms = "norms" if report.init == NORMED_RULE else "no norms"
         console().print(f"initialised by {report.init}, for it has {norms}; --init takes others")
-    if output:
-        console().print(f"written to {output}; read it with cruciform.load({str(output)!r})")
+    if written:
+        console().print(written)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from cruciform.cli.common import JsonOption, print_json, print_table
+from cruciform.errors import UnknownNameError
 from cruciform.words import plural
 
 
@@ -41,6 +42,11 @@ def models(
     if as_json:
         print_json(rows)
         return
+    if not rows:
+        raise UnknownNameError(
+            f"no network of ours has {filter_!r} in its name; see 'cruciform models'. Those of timm, torchvision and "
+            "monai are not listed: type timm:NAME where a network is asked for"
+        )
     print_table(
         f"{plural(len(rows), 'network')} (counts of the network as deployed, parameters with auxiliary heads)",
         ("name", "published as", "input", "parameters", "MACs", "MACs (paper)", "top-1 %"),

@@ -12,6 +12,7 @@ from cruciform.conversion.eligible import adaptation_of, in_short, is_convolutio
 from cruciform.conversion.fit import fit_parameters, relative_residual
 from cruciform.conversion.report import ConversionReport, LayerChange
 from cruciform.conversion.surgery import Found, find_modules, hidden_references, refuse_wrapper, replace_modules_
+from cruciform.conversion.verify import verify
 from cruciform.conversion.where import ConvLayer, Where, everywhere, matches
 from cruciform.errors import ConversionError, PlanError
 from cruciform.measure.macs import LayerCount, profile
@@ -19,7 +20,7 @@ from cruciform.nn.activations import gain_squared
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.init import Surroundings, initialise_layer_
 from cruciform.nn.initialise import AUTO, rule_for
-from cruciform.nn.inspect import plan_of, refuse_lazy, spec_of
+from cruciform.nn.inspect import plan_of, refuse_unready, spec_of
 from cruciform.plan import LayerPlan
 from cruciform.registry import did_you_mean
 from cruciform.schemes import Scheme, find_scheme, make_plan
@@ -83,6 +84,7 @@ def convert(
     input_size: Sequence[int] | None = None,
 ) -> Conversion:
     """Converts a copy of a network; the arguments are those of ``convert_``."""
+    refuse_unready(model)
     refuse_wrapper(model)
     rules = Rules(scheme, where, protect, input_size)
     return apply_conversion_(copy.deepcopy(model), rules, init=init, activation=activation)
@@ -110,7 +112,8 @@ def convert_(
         activation: The non-linearity behind the convolutions, by name, for the rule.
         where: As for ``plan_conversion``.
         protect: As for ``plan_conversion``.
-        input_size: As for ``plan_conversion``.
+        input_size: As for ``plan_conversion``; the network is run on paper then before and after, and must return the
+            same shapes and cost what the report says.
     """
     rules = Rules(scheme, where, protect, input_size)
     return apply_conversion_(model, rules, init=init, activation=activation)
@@ -144,7 +147,8 @@ def apply_conversion_(
             initialise_layer_(row.plan, layer.stage_parameters(), rule=init, around=around, generator=generator)
             rows.append(row)
         replacements[id(conv)] = finish_layer(layer, conv)
-    return Conversion(replace_modules_(model, replacements), replace(report, layers=tuple(rows), init=init))
+    converted = replace_modules_(model, replacements)
+    return Conversion(converted, verify(converted, replace(report, layers=tuple(rows), init=init)))
 
 
 def build_layer(conv: nn.Module, plan: LayerPlan) -> CompositeConv:
@@ -183,8 +187,8 @@ def _fit_(layer: CompositeConv, conv: nn.Module) -> float:
 
 
 def _plan(model: nn.Module, rules: Rules) -> ConversionReport:
+    refuse_unready(model)
     refuse_wrapper(model)
-    refuse_lazy(model)
     counted = profile(model, rules.input_size) if rules.input_size is not None else None
     counts = {row.name: row for row in counted.layers} if counted else {}
     total = counted.macs if counted else None
@@ -193,6 +197,8 @@ def _plan(model: nn.Module, rules: Rules) -> ConversionReport:
     for scheme in rules.scheme.values() if isinstance(rules.scheme, Mapping) else (rules.scheme,):
         if isinstance(scheme, str):  # what no layer can take is a slip; what this layer can't is its reason
             find_scheme(scheme)
+        elif not callable(scheme):
+            raise ConversionError(f"a scheme is a name, as 'lr', or a function from ConvSpec to a plan; not {scheme!r}")
     rows: list[LayerChange] = []
     for index, item in enumerate(found):
         count = counts.get(item.name) if total is not None else None
@@ -204,6 +210,8 @@ def _plan(model: nn.Module, rules: Rules) -> ConversionReport:
 
 def _refuse_idle_patterns(rules: Rules, names: Sequence[str]) -> None:
     """Raises where a pattern matches no convolution: it is a slip, and would be ignored in silence."""
+    if isinstance(rules.protect, str):
+        raise ConversionError(f"protect is a list of patterns: protect=[{rules.protect!r}]")
     patterns = [*rules.protect, *(rules.scheme if isinstance(rules.scheme, Mapping) else ())]
     for pattern in patterns:
         if not matches(tuple(names), (pattern,)):
@@ -256,6 +264,8 @@ def _plan_layer(
         plan = make_plan(spec, _scheme_for(names, rules.scheme) or "full")
     except PlanError as error:
         return replace(row, reason=str(error))
+    if not isinstance(plan, LayerPlan):
+        raise ConversionError(f"a scheme returns a LayerPlan for a ConvSpec; it returned {type(plan).__name__}")
     if plan.is_dense:
         return replace(row, action="kept", reason="the scheme keeps it dense")
     after = sum(batch * plan.macs_from_input(size) for batch, *size in count.inputs) if count else macs

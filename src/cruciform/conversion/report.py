@@ -4,9 +4,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cruciform.measure.macs import Profile
+from cruciform.measure.macs import LayerCount, Profile
 from cruciform.plan import LayerPlan
-from cruciform.words import plural
+from cruciform.words import listed, plural
 
 Action = Literal["replaced", "kept", "skipped"]
 
@@ -49,12 +49,14 @@ class ConversionReport:
         params_before: Parameters of the whole network.
         counted: The count of the network before its conversion; None where no input size was given.
         init: The rule that the new layers were initialised by, or ``fit``; None where nothing was converted yet.
+        counted_after: The count of the converted network, which agrees with what the layers add up to.
     """
 
     layers: tuple[LayerChange, ...]
     params_before: int
     counted: Profile | None
     init: str | None = None
+    counted_after: Profile | None = None
 
     @property
     def input_size(self) -> tuple[int, ...] | None:
@@ -85,8 +87,17 @@ class ConversionReport:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What speaks against replacements that were made."""
-        return tuple(f"{row.names[0] or 'the network'}: {row.reason}" for row in self.layers if row.plan and row.reason)
+        """What speaks against replacements that were made, and which convolutions no module holds."""
+        against = [f"{row.names[0] or 'the network'}: {row.reason}" for row in self.layers if row.plan and row.reason]
+        callers = [f"{row.name or 'the network itself'} ({row.kind})" for row in self._function_callers()]
+        if callers:
+            against.append(f"left as they are, being functions and no modules: the convolutions of {listed(callers)}")
+        return tuple(against)
+
+    def _function_callers(self) -> list[LayerCount]:
+        modules = {name for row in self.layers for name in row.names}
+        rows = self.counted.layers if self.counted else ()
+        return [row for row in rows if row.inputs and row.name not in modules]
 
     def share(self, layer: LayerChange) -> float | None:
         """Returns the share of the network's multiply-accumulates that a convolution had."""
@@ -124,6 +135,7 @@ class ConversionReport:
             "params_after": self.params_after,
             "macs_before": self.macs_before,
             "macs_after": self.macs_after,
+            "warnings": list(self.warnings),
             "layers": [
                 {**vars(row), "plan": row.plan.to_dict() if row.plan else None, "share": self.share(row)}
                 for row in self.layers

@@ -18,9 +18,18 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cruciform.errors import CountError, ShapeError, first_line
 from cruciform.measure.closed_form import work_of
-from cruciform.measure.trace import CONVOLUTIONS, Call, Tracer, first_argument, in_mode, on_input, tensors_in
+from cruciform.measure.trace import (
+    CONVOLUTIONS,
+    Call,
+    Tracer,
+    checked_size,
+    first_argument,
+    in_mode,
+    on_input,
+    tensors_in,
+)
 from cruciform.nn.composite import CompositeConv
-from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, plan_of, refuse_lazy, spec_of
+from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, plan_of, refuse_unready, spec_of
 
 # Calls that move no data or only look at it; all others that are not counted are named in the profile.
 FREE = frozenset(
@@ -91,7 +100,8 @@ def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = Fal
         CountError: The two counts disagree.
         ShapeError: The network does not take such an input.
     """
-    refuse_lazy(model)
+    refuse_unready(model)
+    input_size = checked_size(input_size)
     notes: list[str] = []
     meter = _Meter(model)
     with in_mode(model, training=training), torch.no_grad():
@@ -111,7 +121,7 @@ def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = Fal
     rows = [row for row in meter.layers.values() if row.params or row.macs]
     return Profile(
         tuple(rows),
-        tuple(input_size),
+        input_size,
         params,
         sum(row.macs for row in rows),
         sum(row.macs_paper for row in rows),

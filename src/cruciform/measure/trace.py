@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from numbers import Integral
 from types import TracebackType
 from typing import Any, Self
 
@@ -118,6 +119,14 @@ def first_argument(call: Call) -> Tensor:
     """Returns what a layer or function reads, given by place or by name."""
     tensor: Tensor = call.args[0] if call.args else call.kwargs["input"]
     return tensor
+
+
+def checked_size(given: object) -> tuple[int, ...]:
+    """Returns channels and spatial size of an input, or raises where that is no such thing."""
+    if isinstance(given, Sequence) and given and all(isinstance(each, Integral) and int(each) > 0 for each in given):
+        return tuple(map(int, given))
+    shown = f"a tensor of {tuple(given.shape)}" if isinstance(given, Tensor) else repr(given)
+    raise ShapeError(f"an input's size is its channels and extents, without the batch, as (3, 224, 224); not {shown}")
 
 
 def on_input(model: nn.Module, input_size: Sequence[int]) -> AbstractContextManager[None]:

@@ -9,7 +9,7 @@ from torch import nn
 from cruciform.errors import OptionError
 from cruciform.nn.activations import gain_squared
 from cruciform.nn.init import DEFAULT_RULE, NORMED_RULE, RULES, Surroundings, initialise_layer_
-from cruciform.nn.inspect import plan_of, refuse_lazy, stage_parameters_of
+from cruciform.nn.inspect import plan_of, refuse_unready, stage_parameters_of
 from cruciform.registry import did_you_mean
 
 AUTO = "auto"
@@ -82,7 +82,7 @@ def initialise_(
     rule, others = rule_for(model, rule), exceptions or {}
     for name in (activation, *others.values()):
         gain_squared(name)
-    refuse_lazy(model)
+    refuse_unready(model)
     plans = {name: plan for name, module in model.named_modules() if (plan := plan_of(module)) is not None}
     for name in (*others, *chain.from_iterable(siblings)):
         if name not in plans:

@@ -58,8 +58,13 @@ def stage_weights_of(module: nn.Module) -> list[list[Tensor]]:
     return [[getattr(module, weight) for weight, _ in stage] for stage in _names_of(module)]
 
 
-def refuse_lazy(model: nn.Module) -> None:
-    """Raises where layers do not know their channels yet."""
+def refuse_unready(model: nn.Module) -> None:
+    """Raises where something is no network, or its layers do not know their channels yet."""
+    if not isinstance(model, nn.Module):
+        raise SpecError(
+            f"{model!r:.80} is no network; give a torch.nn.Module, for instance of cruciform.create_model('nin') or "
+            "timm.create_model('resnet18')"
+        )
     for name, module in model.named_modules():
         if any(map(is_lazy, module.parameters(recurse=False))):
             raise SpecError(f"{name or 'the network'} is lazy: its channels are not known; run the network once first")
