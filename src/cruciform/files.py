@@ -61,11 +61,17 @@ def new_file(path: Path, *, shared: bool = False) -> Iterator[Path]:
         shared: Whether others may write it at the same time, as into a cache. Else what a killed process left is
             overwritten by the next.
     """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     part = path.with_name(f"{_PART}{secrets.token_hex(4) + '-' if shared else ''}{path.name}")
     try:
         yield part
         sync(part)
         part.replace(path)
+    except OSError as error:
+        if error.filename is not None and Path(os.fsdecode(error.filename)) == part:
+            error.filename = str(path)  # the name that its reader knows
+        raise
     finally:
         if shared:
             part.unlink(missing_ok=True)

@@ -140,3 +140,12 @@ def test_a_text_is_the_old_or_the_new(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(OSError, match="No space"):
         write_text(path, "new")
     assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize("name", ["folder", "missing/file"])
+def test_a_file_that_can_not_be_written_is_named_as_it_was_asked_for(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="directory") as caught:
+        write_text(tmp_path / name, "text")
+    assert caught.value.filename == str(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]

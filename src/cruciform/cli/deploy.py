@@ -74,6 +74,11 @@ def deploy(
     if choice.build.way != PLAIN:
         console().print(f"written {choice.build.way}, which was the fastest way")
     if choice.untried:
-        more = f" and {len(choice.untried) - 1} more, all in deploy.json" if len(choice.untried) > 1 else ""
-        console().print(f"not tried: {choice.untried[0]}{more}")
+        untried = plural(len(choice.untried), "build")
+        console().print(f"not tried: {untried}, the first being {choice.untried[0]}; all are in deploy.json")
     console().print(f"strays from PyTorch by {report['largest_error']:.1e} of the output's range; written to {output}")
+    if preparation and preparation["data"].get("whiten"):
+        console().print(
+            "its images must be whitened by the matrix of its data set, which is not part of it: 'cruciform predict' "
+            "does not take it"
+        )

@@ -48,7 +48,7 @@ def predict(
     if as_json:
         print_json({"output": str(output), **found._asdict()})
     else:
-        unread = f", {found.errors:,} could not be read: see the column error" if found.errors else ""
+        unread = f", {found.errors:,} got none: see the column error" if found.errors else ""
         console().print(f"{plural(found.inputs, 'image')} in {output}{unread}")
     if found.errors:
         raise typer.Exit(1)

@@ -10,7 +10,7 @@ from cruciform.cli.common import JsonOption, ModelArgument, SizeOption, console,
 
 def report(
     model: ModelArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="HTML", help="Write this file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", dir_okay=False, metavar="HTML", help="Write this file.")],
     rounds: Annotated[int, typer.Option(min=0, help="How often layers are timed; 0 leaves times out.")] = 5,
     deployments: Annotated[
         list[Path] | None,

@@ -104,7 +104,7 @@ class Parts:
             hidden.write_bytes(data)
 
     def join(self) -> int:
-        """Makes one file of all parts, removes them, and returns how many inputs could not be read."""
+        """Makes one file of all parts, removes them, and returns how many inputs got no prediction."""
         errors = 0
         with new_file(self._out) as hidden, parquet.ParquetWriter(hidden, SCHEMA) as writer:
             for number in range(self.count):

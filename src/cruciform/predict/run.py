@@ -17,7 +17,7 @@ class Predicted(NamedTuple):
 
     Attributes:
         inputs: How many there were.
-        errors: How many could not be read; their rows say why.
+        errors: How many got no prediction, being no images or of another size; their rows say why.
         computed: Parts that were computed now; others were there already.
     """
 
