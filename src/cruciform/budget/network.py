@@ -10,6 +10,7 @@ from cruciform.deploy.build import Build, Setting, build_engine, noise
 from cruciform.deploy.clock import Timing, time_engines
 from cruciform.deploy.forms import Form, forms_of_layers
 from cruciform.errors import DeployError
+from cruciform.measure.undisturbed import in_mode
 
 
 def time_network(networks: Mapping[str, tuple[nn.Module, Mapping[str, Form]]], setting: Setting) -> dict[str, Timing]:
@@ -26,7 +27,8 @@ def time_network(networks: Mapping[str, tuple[nn.Module, Mapping[str, Form]]], s
             for way in setting.ways():
                 try:
                     made = Path(tempfile.mkdtemp(dir=folder))
-                    engines[f"{name}\0{way}"] = build_engine(model.eval(), Build(forms, way), setting, made)
+                    with in_mode(model, training=False):
+                        engines[f"{name}\0{way}"] = build_engine(model, Build(forms, way), setting, made)
                 except DeployError as error:
                     problems.append(f"{name}, {way}: {error}")
         times = time_engines(

@@ -114,30 +114,31 @@ def survey_network(
     for number, row in enumerate(rows, start=1):
         name = row.names[0]
         spec, count = spec_of(model.get_submodule(name)), counts[name]  # type: ignore[arg-type]
-        kind = Kind(spec, (spec.in_channels, *count.inputs[0][1:]), poolings.get(name))
-        if kind not in measured:
-            of_this = prefixed(tell, f"layer {number} of {len(rows)}")
-            measured[kind] = measure_kind(kind, valuation.candidates, setting, folder, tell=of_this)
+        # One that is called at several sizes, as a head of several levels is, costs something else at each.
+        kinds = [Kind(spec, (spec.in_channels, *size), poolings.get(name)) for _, *size in count.inputs]
+        for kind in dict.fromkeys(kinds):
+            if kind not in measured:
+                of_this = prefixed(tell, f"layer {number} of {len(rows)}")
+                measured[kind] = measure_kind(kind, valuation.candidates, setting, folder, tell=of_this)
         weight = model.get_parameter(f"{name}.weight").detach() if valuation.trained else None
-        options = _options(spec, count, measured[kind].costs, weight)
+        options = _options(spec, count, [measured[kind].costs for kind in kinds], weight)
         layers.append(Layer(name, options, _importance(row, valuation.importances)))
-        convolutions[name], tables[name] = str(describe(kind)["convolution"]), measured[kind]
+        convolutions[name], tables[name] = str(describe(kinds[0])["convolution"]), measured[kinds[0]]
     idle = tuple(row.names[0] for row in planned if row not in rows)
     return Survey(tuple(layers), convolutions, tables, dense, idle)
 
 
 def _options(
-    spec: ConvSpec, count: LayerCount, costs: Mapping[str, Cost], weight: torch.Tensor | None
+    spec: ConvSpec, count: LayerCount, calls: Sequence[Mapping[str, Cost]], weight: torch.Tensor | None
 ) -> tuple[Option, ...]:
-    """Returns what a layer can be; costs are differences to the dense layer, which costs nothing more."""
+    """Returns what a layer can be; costs, of each of its calls, are differences to the dense layer's."""
     full = make_plan(spec, DENSE)
-    calls = len(count.inputs)
 
     def macs(plan_macs: Callable[[Sequence[int]], int]) -> int:
         return sum(batch * plan_macs(size) for batch, *size in count.inputs)
 
     options = []
-    for scheme, cost in costs.items():
+    for scheme in (scheme for scheme in calls[0] if all(scheme in costs for costs in calls)):
         plan = make_plan(spec, scheme)
         value = expected_energy(spec, scheme) if weight is None else kept_energy(plan, weight)
         params = plan.params - full.params
@@ -146,7 +147,7 @@ def _options(
                 scheme,
                 value,
                 {
-                    SECONDS: calls * (cost.seconds - costs[DENSE].seconds),
+                    SECONDS: sum(costs[scheme].seconds - costs[DENSE].seconds for costs in calls),
                     MACS: macs(plan.macs_from_input) - macs(full.macs_from_input),
                     PARAMS: params,
                     BYTES: 4 * params,

@@ -6,7 +6,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -100,15 +100,22 @@ def find_trained(name: str, size: str | None, *, init: str | None = None, on_met
     """
     found = _find_saved(name, size)
     if found is None:
-        import torch
-
-        with torch.device("meta") if on_meta else nullcontext():
-            return Found(*find_model(name, size, init=init, trained=True), None)
+        return Found(*_find_built(name, size, init, on_meta=on_meta), None)
     if init:
         from cruciform.nn.initialise import initialise_
 
         initialise_(found.model, init)
     return found
+
+
+def _find_built(name: str, size: str | None, init: str | None, *, on_meta: bool) -> "tuple[nn.Module, tuple[int, ...]]":
+    import torch
+
+    if on_meta:
+        # Some networks look at numbers while they are built, which the meta device has not; they are built for real.
+        with suppress(OptionError, RuntimeError, NotImplementedError), torch.device("meta"):
+            return find_model(name, size, init=init, trained=True)
+    return find_model(name, size, init=init, trained=True)
 
 
 def _find_saved(name: str, size: str | None) -> Found | None:
@@ -180,10 +187,9 @@ def _import_model(name: str) -> "nn.Module":
 
     module, _, attribute = name.partition(":")
     sys.path.insert(0, str(Path.cwd()))  # as python -m does: the user's own files come first
-    try:
+    advice = "write package.module:function"
+    with told_as(OptionError, lambda error: f"{name} can't be imported: {type(error).__name__}: {error}; {advice}"):
         make = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:  # an empty name is a ValueError
-        raise OptionError(f"{name} can't be imported: {error}; write package.module:function") from error
     with told_as(OptionError, lambda error: f"{name}() failed: {type(error).__name__}: {first_line(error)}"):
         made = make()
     if not isinstance(made, nn.Module):

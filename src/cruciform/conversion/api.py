@@ -10,11 +10,12 @@ from torch import nn
 
 from cruciform.conversion.eligible import adaptation_of, in_short, is_convolution, refusal, why_skip
 from cruciform.conversion.fit import fit_parameters, relative_residual
+from cruciform.conversion.objections import objection
 from cruciform.conversion.report import ConversionReport, LayerChange
 from cruciform.conversion.surgery import Found, find_modules, hidden_references, refuse_wrapper, replace_modules_
 from cruciform.conversion.verify import verify
 from cruciform.conversion.where import ConvLayer, Where, everywhere, matches
-from cruciform.errors import ConversionError, PlanError
+from cruciform.errors import ConversionError, CruciformError, PlanError, first_line, told_as
 from cruciform.measure.macs import LayerCount, profile
 from cruciform.nn.activations import gain_squared
 from cruciform.nn.composite import CompositeConv
@@ -24,9 +25,11 @@ from cruciform.nn.inspect import plan_of, refuse_unready, spec_of
 from cruciform.plan import LayerPlan
 from cruciform.registry import did_you_mean
 from cruciform.schemes import Scheme, find_scheme, make_plan
+from cruciform.words import listed
 
 SchemeChoice = str | Scheme | Mapping[str, str | Scheme]
 FIT = "fit"
+_BY_CONVERSION = "_replaces_convolution_by"
 
 
 class Conversion(NamedTuple):
@@ -87,7 +90,9 @@ def convert(
     refuse_unready(model)
     refuse_wrapper(model)
     rules = Rules(scheme, where, protect, input_size)
-    return apply_conversion_(copy.deepcopy(model), rules, init=init, activation=activation)
+    with told_as(ConversionError, lambda error: _why_no_copy(model, error)):
+        own = copy.deepcopy(model)
+    return apply_conversion_(own, rules, init=init, activation=activation)
 
 
 def convert_(
@@ -132,6 +137,7 @@ def apply_conversion_(
     gain_squared(activation)  # an unknown one is refused also where nothing asks for it
     report = _plan(model, rules)
     found = {item.name: item for item in find_modules(model).values()}
+    old: dict[int, nn.Module] = {}
     replacements: dict[int, nn.Module] = {}
     rows: list[LayerChange] = []
     for row in report.layers:
@@ -146,9 +152,27 @@ def apply_conversion_(
             around = Surroundings(activation)
             initialise_layer_(row.plan, layer.stage_parameters(), rule=init, around=around, generator=generator)
             rows.append(row)
-        replacements[id(conv)] = finish_layer(layer, conv)
+        old[id(conv)], replacements[id(conv)] = conv, finish_layer(layer, conv)
     converted = replace_modules_(model, replacements)
-    return Conversion(converted, verify(converted, replace(report, layers=tuple(rows), init=init)))
+    try:
+        return Conversion(converted, verify(converted, replace(report, layers=tuple(rows), init=init)))
+    except CruciformError:
+        replace_modules_(converted, {id(new): old[identity] for identity, new in replacements.items()})
+        raise
+
+
+def _why_no_copy(model: nn.Module, error: Exception) -> str:
+    computed = [
+        name or "the network"
+        for name, module in model.named_modules()
+        if any(isinstance(value, torch.Tensor) and not value.is_leaf for value in vars(module).values())
+    ]
+    if not computed:
+        return f"the network can't be copied ({first_line(error)}); convert_ changes it in place"
+    return (
+        f"the network can't be copied: {listed(computed)} computes its weight anew at each step (the older weight norm "
+        "or spectral norm, pruning). Remove that first, or convert in place with convert_"
+    )
 
 
 def build_layer(conv: nn.Module, plan: LayerPlan) -> CompositeConv:
@@ -166,7 +190,18 @@ def finish_layer(layer: CompositeConv, conv: nn.Module) -> nn.Module:
             kernel.requires_grad_(weight.requires_grad)
             if own_bias is not None and bias is not None:
                 own_bias.requires_grad_(bias.requires_grad)
-    return adaptation_of(conv).finish(layer, conv).train(conv.training)
+    finished = adaptation_of(conv).finish(layer, conv).train(conv.training)
+    setattr(finished, _BY_CONVERSION, layer.plan)
+    return finished
+
+
+def converted_plans(model: nn.Module) -> dict[str, LayerPlan]:
+    """Returns the plans of all layers that a conversion put where they are, by their first names.
+
+    Layers of basis filters that a network was built with are not among them.
+    """
+    found = ((item.name, vars(item.module).get(_BY_CONVERSION)) for item in find_modules(model).values())
+    return {name: plan for name, plan in found if plan is not None}
 
 
 def _fit_(layer: CompositeConv, conv: nn.Module) -> float:
@@ -270,27 +305,16 @@ def _plan_layer(
         return replace(row, action="kept", reason="the scheme keeps it dense")
     after = sum(batch * plan.macs_from_input(size) for batch, *size in count.inputs) if count else macs
     extra = params - spec.params  # what a known kind of convolution owns besides
+    params_after = plan.params + _extra(plan, extra)
+    costs = (params, params_after) if macs is None or after is None else (macs, after)
     return replace(
         row,
         action="replaced",
-        reason=_blindness(plan),
+        reason=objection(plan, *costs),
         plan=plan,
-        params_after=plan.params + _extra(plan, extra),
+        params_after=params_after,
         macs_after=after,
     )
-
-
-def _blindness(plan: LayerPlan) -> str:
-    """Says along which axes of the window no filter looks any more, as where there were too few for all shapes."""
-    blind = [
-        axis
-        for axis, extent in enumerate(plan.spec.kernel)
-        if extent > 1 and all(group.kernel[axis] == 1 for stage in plan.stages for group in stage.groups)
-    ]
-    if not blind:
-        return ""
-    axes = " or ".join(map(str, blind))
-    return f"no filter of {plan.spec.out_channels} looks along axis {axes} of the window; to keep it dense, protect it"
 
 
 def _extra(plan: LayerPlan, extra: int) -> int:
@@ -303,7 +327,7 @@ def _why_keep(layer: ConvLayer, rules: Rules) -> str | None:
         return "protected"
     where = rules.where or everywhere()
     if not where(layer):
-        return f"not among those asked for: {where.text}"
+        return f"not among those asked for: {getattr(where, 'text', 'by a function of yours')}"
     if _scheme_for(layer.names, rules.scheme) is None:
         return "no pattern of the scheme matches its name"
     return None

@@ -42,7 +42,7 @@ def _standardised(layer: CompositeConv, conv: Any) -> nn.Module:
 
 
 def _scaled(layer: CompositeConv, conv: Any) -> nn.Module:
-    standardise_(layer, conv.eps, conv.scale * conv.weight[0].numel() ** 0.5)
+    standardise_(layer, conv.eps, conv.scale * conv.weight[0].numel() ** 0.5, conv.gain)
     return _same_padded(layer, conv) if getattr(conv, "same_pad", False) else layer
 
 
@@ -76,6 +76,11 @@ def why_skip(module: nn.Module) -> str | None:
         return "a transposed convolution"
     if not isinstance(module, PLAIN_CONVOLUTIONS):
         return f"{class_name(module)} is not a convolution of rank 1 to 3"
+    extents: object = module.kernel_size
+    if not isinstance(extents, tuple):
+        return _why_unknown(module)
+    if module.weight.is_complex():
+        return "complex weights, which no rule draws"
     return _why_no_saving(module) or _why_unknown(module)
 
 
@@ -100,6 +105,8 @@ def refusal(module: nn.Module) -> str | None:
     """Returns why a convolution that could be converted must not be, with what to do; None where it may."""
     if is_parametrized(module) or hasattr(module, "weight_g"):
         return "its weight is parametrised (weight norm, spectral norm, …): remove_parametrizations first"
+    if "forward" in vars(module):
+        return "its forward was exchanged for another, which its replacement would not have"
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     if any(getattr(module, name, None) for name in hooks):
         return "it has hooks, which its replacement would not have: remove them first and add them again after"

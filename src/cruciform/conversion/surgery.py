@@ -3,10 +3,11 @@
 Keyed by identity: a module that hangs in two places is found once, with both, and replaced in both.
 """
 
-from collections.abc import Iterator, Mapping, Set
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
 from torch import nn
@@ -99,12 +100,22 @@ def hidden_references(root: nn.Module, modules: Mapping[int, str]) -> Iterator[t
 
 
 def _held(value: Any, seen: set[int]) -> Iterator[nn.Module]:
-    """Yields the modules in containers, however deep, and those whose methods lie there."""
+    """Yields the modules in containers, however deep, and those that functions lying there hold on to."""
     if isinstance(value, nn.Module):
         yield value
-    elif isinstance(value, MethodType | partial):
-        yield from _held(value.__self__ if isinstance(value, MethodType) else [value.func, *value.args], seen)
-    elif isinstance(value, Mapping | list | tuple | Set) and id(value) not in seen:
+    elif id(value) not in seen:
         seen.add(id(value))
-        for item in value.values() if isinstance(value, Mapping) else value:
+        for item in _content(value):
             yield from _held(item, seen)
+
+
+def _content(value: Any) -> Iterable[Any]:
+    if isinstance(value, MethodType):
+        return (value.__self__,)
+    if isinstance(value, partial):
+        return (value.func, *value.args, *value.keywords.values())
+    if isinstance(value, FunctionType):
+        return inspect.getclosurevars(value).nonlocals.values()
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple | Set) else ()

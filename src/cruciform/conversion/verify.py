@@ -28,7 +28,7 @@ def verify(model: nn.Module, report: ConversionReport) -> ConversionReport:
     if after.macs != report.macs_after:
         raise CountError(
             f"the report promises {report.macs_after:,} multiply-accumulates, the network then has {after.macs:,}. "
-            "No report is given, since one of them is wrong"
+            "No report is given, since one of them is wrong (is a layer called as conv.forward(x), which nobody sees?)"
         )
     return replace(report, counted_after=after)
 

@@ -30,7 +30,9 @@ from torch import Tensor, nn
 
 from cruciform.errors import DiagnosisError
 from cruciform.measure.tape import GradientTape, normalisations_between
-from cruciform.measure.trace import in_mode, on_input, tensors_in
+from cruciform.measure.trace import checked_size, on_input, tensors_in
+from cruciform.measure.undisturbed import in_mode
+from cruciform.nn.inspect import refuse_unready
 from cruciform.words import plural
 
 PAPER_BLOCKS = 7  # conv2 to conv8 of the paper's VGG networks
@@ -130,14 +132,16 @@ def diagnose(
     Raises:
         DiagnosisError: The network has fewer than two convolutions in a row, or its output has no gradient.
     """
+    refuse_unready(model)
+    size = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else checked_size(inputs)
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
     generator = torch.Generator().manual_seed(seed)
-    x = inputs if isinstance(inputs, Tensor) else torch.randn(batch, *inputs, generator=generator)
+    x = inputs if isinstance(inputs, Tensor) else torch.randn(batch, *size, generator=generator)
     x = x.detach().to(like.device, like.dtype).requires_grad_()
     tape = GradientTape(model, generator)
     try:
         with _undisturbed(model, seed):
-            with tape, on_input(model, x.shape[1:]):
+            with tape, on_input(model, size):
                 output = model(x)
             # Of several outputs the deepest: auxiliary heads would add gradient in the middle of the network.
             end = max(tensors_in(output), key=tape.depth_of, default=None)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from cruciform.measure.trace import in_mode
+from cruciform.measure.undisturbed import in_mode
 from cruciform.nn.inspect import plan_of
 
 WARM_UP = 1
@@ -41,8 +41,8 @@ def time_layers(model: nn.Module, input_size: Sequence[int], *, rounds: int, bat
     handles = [module.register_forward_pre_hook(before) for module in layers]
     handles += [module.register_forward_hook(after) for module in layers]
     threads = torch.get_num_threads()
-    parameter = next(model.parameters(), torch.zeros(0))
-    x = torch.randn(batch, *input_size, generator=torch.Generator().manual_seed(0)).to(parameter.device)
+    like = next(model.parameters(), torch.zeros(0))
+    x = torch.randn(batch, *input_size, generator=torch.Generator().manual_seed(0)).to(like)
     try:
         torch.set_num_threads(1)
         with in_mode(model, training=False), torch.inference_mode():

@@ -8,6 +8,7 @@ names the layer. Tensors live on the meta device, so a count takes no arithmetic
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import torch
@@ -24,10 +25,10 @@ from cruciform.measure.trace import (
     Tracer,
     checked_size,
     first_argument,
-    in_mode,
     on_input,
     tensors_in,
 )
+from cruciform.measure.undisturbed import in_mode
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, plan_of, refuse_unready, spec_of
 
@@ -199,7 +200,9 @@ class _Meter(Tracer):
 
     def _input_of(self, call: Call) -> tuple[int, ...]:
         """Returns batch and spatial size of what a convolution was given, before it padded that."""
-        batch, _, *size = first_argument(call).shape
+        shape = first_argument(call).shape
+        rank = call.module.plan.spec.rank if call.module else int(call.operation.strip("convd"))
+        batch, size = prod(shape[: -rank - 1]), list(shape[-rank:])  # an input may come without its batch
         owner = self._model.get_submodule(call.layer)
         if call.module is None and isinstance(owner, PLAIN_CONVOLUTIONS) and owner.padding_mode != "zeros":
             size = [extent - sum(pad) for extent, pad in zip(size, spec_of(owner).padding, strict=True)]
@@ -220,9 +223,10 @@ def _count_parameters(model: nn.Module, rows: Mapping[str, LayerCount]) -> int:
         shared = any(id(p) in seen for p in module.parameters(recurse=False))
         seen.update(map(id, own))
         rows[_owner(name)].params += sum(p.numel() for p in own)
-        # A subclass may own more than a convolution does, and a parametrisation owns it instead.
-        plain = type(module) in (CompositeConv, *PLAIN_CONVOLUTIONS, nn.Linear)
-        plan = plan_of(module) if plain and not shared else None
+        # A subclass, or an older weight norm, may own more than a convolution does; a parametrisation owns it instead.
+        plain = type(module) is CompositeConv or module._parameters.keys() <= {"weight", "bias"}
+        known = type(module) in (CompositeConv, *PLAIN_CONVOLUTIONS, nn.Linear)
+        plan = plan_of(module) if known and plain and not shared else None
         if plan is not None and plan.params != rows[name].params:
             raise CountError(
                 f"layer {name!r} has {rows[name].params:,} parameters, but its plan {plan} has {plan.params:,}"

@@ -6,7 +6,7 @@ modules, since it listens below both; a ``CompositeConv`` is seen as one call, n
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from numbers import Integral
 from types import TracebackType
@@ -133,18 +133,6 @@ def on_input(model: nn.Module, input_size: Sequence[int]) -> AbstractContextMana
     """Turns what a network stumbles over when it is run into an error that names its input."""
     what = f"{type(model).__name__} does not run on an input of {tuple(input_size)} (channels, sizes)"
     return told_as(ShapeError, lambda error: f"{what}: {first_line(error)}")
-
-
-@contextmanager
-def in_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
-    """Puts a network into training or evaluation mode, and each of its modules back into its own."""
-    before = {module: module.training for module in model.modules()}
-    model.train(training)
-    try:
-        yield
-    finally:
-        for module, was in before.items():
-            module.training = was
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

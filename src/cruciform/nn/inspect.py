@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from operator import index
+from typing import Any, SupportsIndex
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -17,18 +18,24 @@ PLAIN_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def spec_of(conv: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> ConvSpec:
-    """Returns the spec of a plain convolution."""
+    """Returns the spec of a plain convolution, whose numbers may be NumPy's."""
     return ConvSpec(
-        index(conv.in_channels),  # whole numbers of NumPy too
+        index(conv.in_channels),
         index(conv.out_channels),
-        kernel=conv.kernel_size,
-        stride=conv.stride,
-        padding=conv.padding,
-        dilation=conv.dilation,
+        kernel=_numbers(conv.kernel_size),
+        stride=_numbers(conv.stride),
+        padding=_numbers(conv.padding),
+        dilation=_numbers(conv.dilation),
         groups=index(conv.groups),
         bias=conv.bias is not None,
         padding_mode=conv.padding_mode,
     )
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return tuple(map(_numbers, value))
+    return index(value) if isinstance(value, SupportsIndex) else value
 
 
 def plan_of(module: nn.Module) -> LayerPlan | None:
@@ -39,7 +46,12 @@ def plan_of(module: nn.Module) -> LayerPlan | None:
     if isinstance(module, CompositeConv):
         return module.plan
     if isinstance(module, PLAIN_CONVOLUTIONS):
-        return full(spec_of(module))
+        try:
+            return full(spec_of(module))
+        except SpecError:
+            if type(module) in PLAIN_CONVOLUTIONS:
+                raise
+            return None  # a subclass may mean something else by its numbers
     if isinstance(module, nn.Linear):
         return full(ConvSpec(module.in_features, module.out_features, (1,), bias=module.bias is not None))
     return None

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, load_model, save_model
 from torch import nn
 
-from cruciform.conversion.api import build_layer, finish_layer
+from cruciform.conversion.api import build_layer, converted_plans, finish_layer
 from cruciform.conversion.eligible import class_name, why_skip
 from cruciform.conversion.report import ConversionReport
 from cruciform.conversion.surgery import find_modules, replace_modules_
@@ -59,7 +59,7 @@ def save(model: nn.Module, directory: Path | str, report: ConversionReport, *, b
     Args:
         model: The converted network.
         directory: Where to; replaced as a whole where it is a model directory already.
-        report: Of its conversion.
+        report: Of its conversion; of one that was loaded, ``plan_conversion`` makes a new one.
         base: Where the unconverted network comes from; left out: ``load`` will need it from its caller.
     """
     directory = Path(directory)
@@ -71,7 +71,7 @@ def save(model: nn.Module, directory: Path | str, report: ConversionReport, *, b
             "format": FORMAT,
             "base": {"reference": base.reference, "options": dict(base.options)},
             "input_size": list(report.input_size) if report.input_size else None,
-            "layers": {row.names[0]: row.plan.to_dict() for row in report.layers if row.plan},
+            "layers": {name: plan.to_dict() for name, plan in converted_plans(model).items()},
             "weights": {"sha256": sha256(part / WEIGHTS)},
             "versions": {"torch": torch.__version__},
         }
@@ -104,7 +104,7 @@ def load(directory: Path | str, model: nn.Module | None = None) -> nn.Module:
 
 def _take_precision_(model: nn.Module, directory: Path) -> None:
     """Gives tensors the precision that they were saved in; a network is built in 32 bits."""
-    own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    own = model.state_dict(keep_vars=True)  # tied tensors by all their names: one of them is saved
     with _weights(directory) as file:
         for name in own.keys() & set(file.keys()):
             precision = PRECISIONS.get(file.get_slice(name).get_dtype())
