@@ -46,7 +46,8 @@ NO_DIRECTORY = (
 def console(*, error: bool = False) -> Console:
     """Returns a console that does not fold wide tables when nobody looks at it."""
     looked_at = (sys.stderr if error else sys.stdout).isatty()
-    return Console(width=None if looked_at else 160, soft_wrap=True, stderr=error)
+    # No markup: names of files and messages of engines may hold square brackets.
+    return Console(width=None if looked_at else 160, soft_wrap=True, stderr=error, markup=False)
 
 
 def find_model(

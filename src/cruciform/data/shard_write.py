@@ -212,7 +212,9 @@ def _write_shard(out: Path, number: int, piece: range, items: Sequence[Item], wr
     if beside.is_file():
         known = json.loads(beside.read_text("utf-8"))
         file = File(**known["file"])
-        if (out / name).is_file() and (out / name).stat().st_size == file.bytes and sha256(out / name) == file.sha256:
+        # What a power cut left of the records is found out by their number.
+        kept = _count(beside.with_suffix(".npy")) == len(piece) and (out / name).is_file()
+        if kept and (out / name).stat().st_size == file.bytes and sha256(out / name) == file.sha256:
             return file
     hidden = out / PARTS / name
     records = np.zeros(len(piece), RECORD)
@@ -227,12 +229,20 @@ def _write_shard(out: Path, number: int, piece: range, items: Sequence[Item], wr
             _add(tar, f"{key}.cls", str(item.label).encode())
         tar.write(bytes(2 * BLOCK))
     np.save(beside.with_suffix(".npy"), records)
+    sync(beside.with_suffix(".npy"))
     file = File(name, hidden.stat().st_size, sha256(hidden))
     sync(hidden)
     hidden.replace(out / name)
     sync(out)
     write_text(beside, json.dumps({"file": file._asdict()}))
     return file
+
+
+def _count(path: Path) -> int | None:
+    try:
+        return len(np.load(path, allow_pickle=False))
+    except (OSError, ValueError, EOFError, TypeError):
+        return None
 
 
 def _bytes_of(item: Item, short_side: int | None) -> tuple[bytes, str]:

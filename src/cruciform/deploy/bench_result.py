@@ -36,8 +36,8 @@ def describe(bench: Bench) -> dict[str, Any]:
 
 def summarise(bench: Bench) -> dict[str, float]:
     """Returns the realised fractions of a bench under short names, as ort_f32_b16_lr."""
-    family = bench.target.partition("-")[0]
     precision = TARGETS.get(bench.target).precision
+    family = bench.target.removesuffix(f"-{precision}").replace("-", "_")
     threads = f"_t{bench.threads}" if bench.threads > 1 else ""
     batch = f"_b{bench.batch}" if bench.suite.keyed_by_batch or bench.batch > 1 else ""
     start = f"{SHORT.get(family, family)}_{precision}{batch}{threads}"

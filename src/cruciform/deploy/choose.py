@@ -270,4 +270,6 @@ def _input_sizes(model: nn.Module, input_size: tuple[int, ...]) -> dict[str, tup
             f"{type(model).__name__} returns a {type(output).__name__}; what is deployed returns one tensor: wrap it "
             "in a module that returns the one you need"
         )
+    if not output.is_floating_point():
+        raise DeployError(f"{type(model).__name__} returns {output.dtype}; what is deployed returns fractions")
     return sizes

@@ -121,7 +121,10 @@ def _flatten_(outer: Node, inner: Node) -> None:
 
 def _is_dense_convolution_of(reader: Node, node: Node) -> bool:
     groups = reader.args[6] if len(reader.args) > 6 else 1
-    return bool(reader.target in CONVOLUTIONS and reader.args[0] is node and groups == 1)
+    if reader.target not in CONVOLUTIONS or reader.args[0] is not node or groups != 1:
+        return False
+    kernel = reader.args[1]  # one that is computed at each run can't be cut
+    return isinstance(kernel, Node) and kernel.op == "get_attr"
 
 
 def _again(graph: GraphModule, reader: Node, part: Node) -> Node:

@@ -53,12 +53,15 @@ def fold_norm_(graph: GraphModule, node: Node) -> None:
     source = node.args[0]
     if not isinstance(source, Node) or source.target not in CONVOLUTIONS or len(source.users) != 1:
         return
+    kernel_of = source.args[1]
+    if not isinstance(kernel_of, Node) or kernel_of.op != "get_attr":
+        return  # it is computed at each run, by a weight norm for instance
     scale, shift = _scale_and_shift(graph, node)
-    weight = constant(graph, source.args[1])
+    weight = constant(graph, kernel_of)
     has_bias = len(source.args) > 2 and source.args[2] is not None
     bias = constant(graph, source.args[2]) if has_bias else torch.zeros_like(shift)
     # Named as the layer's own, so that a layer is still known by the names of its weights.
-    name = str(source.args[1].target) if isinstance(source.args[1], Node) else source.name
+    name = str(kernel_of.target)
     alone = readers_of(graph, name) <= 1  # a layer that is called twice has its own weight for the other call
     name = name if alone else f"{name}_{source.name}"
     with graph.graph.inserting_before(source):

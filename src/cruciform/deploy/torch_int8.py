@@ -39,6 +39,7 @@ class TorchInt8(Target):
     precision = "int8"
     tolerance = 0.1
     needs_images = True
+    is_code = True  # it is compiled, as aotinductor's are
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
         """Quantises, and compiles.

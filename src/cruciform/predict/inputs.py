@@ -1,6 +1,8 @@
 """What is predicted for: a set of shards, or all images below a folder; each by its number, with its name."""
 
 import hashlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -31,13 +33,25 @@ class Inputs(Protocol):
         ...
 
 
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Yields all files, those in linked folders too; a folder that is reached again is not gone through again."""
+    seen: set[tuple[int, int]] = set()
+    for here, folders, names in os.walk(folder, followlinks=True):
+        stat = Path(here).stat()
+        if (stat.st_dev, stat.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((stat.st_dev, stat.st_ino))
+        yield from (Path(here, name) for name in names)
+
+
 class FolderInputs:
     """All images below a folder, however deep, in the order of their names."""
 
     def __init__(self, folder: Path, short_side: int | None) -> None:
         self._folder, self._short_side = folder, short_side
         self._names = sorted(
-            path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES
+            path.relative_to(folder).as_posix() for path in _files_below(folder) if path.suffix.lower() in SUFFIXES
         )
         if not self._names:
             raise DataError(f"{folder} holds no images: no file below it ends in {', '.join(sorted(SUFFIXES))}")

@@ -149,8 +149,10 @@ def predict_rows(predictor: Predictor, inputs: Inputs, numbers: range, asking: A
                 errors[number] = str(error)
         said = _ask(predictor, list(images.values()), asking.top)
         answers = dict(zip(images, said, strict=True))
+        unsaid = [number for number, answer in answers.items() if answer is None]
+        errors |= dict.fromkeys(unsaid, "the network puts out numbers that are not finite for this image")
         for number in batch:
-            classes, scores = answers.get(number, (None, None))
+            classes, scores = answers.get(number) or (None, None)
             rows.append(
                 {
                     "number": number,
@@ -163,13 +165,19 @@ def predict_rows(predictor: Predictor, inputs: Inputs, numbers: range, asking: A
     return rows
 
 
-def _ask(predictor: Predictor, images: Sequence[NDArray[np.float32]], top: int) -> list[tuple[list[int], list[float]]]:
+def _ask(
+    predictor: Predictor, images: Sequence[NDArray[np.float32]], top: int
+) -> list[tuple[list[int], list[float]] | None]:
+    """Returns the best classes and their shares for each image; None where the network puts out no finite numbers."""
     if not images:
         return []
     logits = predictor.engine(np.stack(images)).astype(np.float64)
+    finite = [bool(np.isfinite(row).all()) for row in logits]
+    logits[[not each for each in finite]] = 0.0
     shares = np.exp(logits - logits.max(axis=1, keepdims=True))
     shares /= shares.sum(axis=1, keepdims=True)
     best = np.argsort(-shares, axis=1, kind="stable")[:, :top]
     return [
-        (places.tolist(), row[places].astype(np.float32).tolist()) for places, row in zip(best, shares, strict=True)
+        (places.tolist(), row[places].astype(np.float32).tolist()) if says else None
+        for places, row, says in zip(best, shares, finite, strict=True)
     ]

@@ -70,7 +70,7 @@ def run_prediction(
     if workers is None:
         made = _here(parts, missing, predictor, inputs)
     else:
-        made = _on_ray(request, asking, missing, workers, predictor.identity)
+        made = _on_ray(request, asking, missing, workers, (predictor.identity, inputs.identity))
     for _ in made:
         done += 1
         advance(done, parts.count)
@@ -86,22 +86,27 @@ def _here(parts: Parts, missing: list[int], predictor: Predictor, inputs: Inputs
 class _Worker:
     """Makes parts, in a process of Ray's; the network is opened once."""
 
-    def __init__(self, request: tuple[Any, ...], asking: tuple[Any, ...], identity: str) -> None:
+    def __init__(self, request: tuple[Any, ...], asking: tuple[Any, ...], begun: tuple[str, str]) -> None:
         self._request, asked = Request(*request), Asking(*asking)
         self._predictor = open_predictor(self._request.model, threads=self._request.threads, trust=self._request.trust)
-        self._identity = identity
+        self._begun = begun
         self._inputs = open_inputs(self._request.inputs, short_side=self._predictor.preparation.short_side)
         self._parts = Parts(Path(self._request.out), len(self._inputs), asked)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        if self._predictor.identity != self._identity:  # a run may have trained on since
-            raise RunError(f"{self._request.model} has changed since the prediction began; start it again")
+        # A run may have trained on since, and a folder may have got one more image, or be another on this machine.
+        now, request = (self._predictor.identity, self._inputs.identity), self._request
+        for what, before, after in zip((request.model, request.inputs), self._begun, now, strict=True):
+            if before != after:
+                raise RunError(f"{what} has changed since the prediction began; start it again")
         for number in batch["item"]:
             self._parts.make(int(number), self._predictor, self._inputs)
         return batch
 
 
-def _on_ray(request: Request, asking: Asking, missing: list[int], workers: int, identity: str) -> Iterator[Any]:
+def _on_ray(
+    request: Request, asking: Asking, missing: list[int], workers: int, begun: tuple[str, str]
+) -> Iterator[Any]:
     if not missing:
         return
     ray = import_ray()
@@ -118,7 +123,7 @@ def _on_ray(request: Request, asking: Asking, missing: list[int], workers: int, 
         context.enable_progress_bars = False
         data = ray.data.from_items(missing, override_num_blocks=len(missing)).map_batches(
             _Worker,
-            fn_constructor_args=(tuple(absolute), tuple(asking), identity),
+            fn_constructor_args=(tuple(absolute), tuple(asking), begun),
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=workers),
             num_cpus=1,

@@ -117,14 +117,15 @@ def nice_ticks(low: float, high: float, *, most: int = 6, least: float = 0) -> l
         most: About how many.
         least: How far apart two are at the least.
     """
-    if high <= low:
+    if high - low <= 1e-9 * max(abs(low), abs(high)):  # the same but for rounding
         low, high = low - (abs(low) or 1) * 0.1, high + (abs(high) or 1) * 0.1
     rough = (high - low) / (most - 1)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
     step = max(step, least)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(n * step, 12) for n in range(first, last + 1)]
+    digits = 2 - math.floor(math.log10(step))
+    return [round(n * step, digits) for n in range(first, last + 1)]
 
 
 def definition(pairs: Sequence[tuple[str, str]]) -> Html:

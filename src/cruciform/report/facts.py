@@ -9,7 +9,8 @@ from typing import Any
 from torch import nn
 
 from cruciform.deploy.package import REPORT as DEPLOYED
-from cruciform.errors import DiagnosisError, OptionError
+from cruciform.errors import DamagedError, DiagnosisError, OptionError
+from cruciform.files import read_json
 from cruciform.measure.filters import LayerFilters, network_filters
 from cruciform.measure.gradients import Diagnosis, diagnose
 from cruciform.measure.latency import time_layers
@@ -234,8 +235,10 @@ def _deployments(directory: Path | None, others: Sequence[Path]) -> Iterator[Map
     inside = sorted({*directory.glob(f"*/{DEPLOYED}"), *directory.glob(f"*/*/{DEPLOYED}")}) if directory else []
     for path in (*inside, *(other / DEPLOYED for other in others)):
         try:
-            report = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError) as error:
+            report = read_json(path)
+            if not isinstance(report, dict):
+                raise DamagedError(f"{path} holds no table")
+        except DamagedError as error:
             raise OptionError(
                 f"{path.parent} is not what 'cruciform deploy' wrote ({error}); name a directory that has a {DEPLOYED}"
             ) from error

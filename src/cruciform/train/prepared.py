@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cruciform.data.loader import Loader
 from cruciform.data.order import Order
-from cruciform.data.source import Source, Split
+from cruciform.data.source import Part, Source, Split
 from cruciform.train.datasets import open_datasets
 from cruciform.train.learner import normalise
 from cruciform.train.recipe import Recipe
@@ -44,8 +44,15 @@ def prepared_batches(directory: Path, split: Split, *, batch: int) -> Iterator[P
 
 
 def sample_images(directory: Path, count: int) -> NDArray[Any]:
-    """Returns the first so many training images of a run, as its network is given images when it is judged."""
-    return next(prepared_batches(directory, "train", batch=count)).images
+    """Returns so many training images of a run, from all over its data, as its network is given them when judged.
+
+    Not the first: where classes lie one after the other, as in folders, those would all be of one class.
+    """
+    recipe = Run(directory).recipe()
+    train, _ = open_datasets(recipe.data, Alone(torch.device("cpu")))
+    count = min(count, len(train))
+    spread = Part(train, [(2 * number + 1) * len(train) // (2 * count) for number in range(count)])
+    return next(_batches(recipe, spread, count)).images
 
 
 def first_images(recipe: Recipe, source: Source, count: int) -> Tensor:

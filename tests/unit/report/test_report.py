@@ -117,8 +117,10 @@ def test_deployments_are_shown_and_one_that_is_none_is_refused(facts: Facts, tmp
     said = " ".join(Reader(render_page(known)).text)
     assert "half the time" in said
     assert "2.50" in said
-    with pytest.raises(OptionError, match="is not what 'cruciform deploy' wrote"):
-        gather_facts("nin_c3_lr", model, (3, 16, 16), rounds=0, deployments=(tmp_path,))
+    for wrong in ("", "[]", "[" * 100_000):
+        (tmp_path / "deploy.json").write_text(wrong)
+        with pytest.raises(OptionError, match="is not what 'cruciform deploy' wrote"):
+            gather_facts("nin_c3_lr", model, (3, 16, 16), rounds=0, deployments=(tmp_path,))
 
 
 def test_a_run_is_shown_with_its_curves_its_initial_gradient_and_its_times(run: Path, tmp_path: Path) -> None:

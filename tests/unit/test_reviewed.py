@@ -1,0 +1,80 @@
+"""What reviews of deployment, prediction and data have found: things that once went wrong in silence or in a crash."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from cruciform.cli.common import console
+from cruciform.data.image_guard import refuse_many_scans
+from cruciform.deploy.build import largest_error
+from cruciform.deploy.capture import capture
+from cruciform.deploy.targets import TARGETS
+from cruciform.errors import DataError
+from cruciform.predict.inputs import FolderInputs
+from cruciform.report.charts import nice_ticks
+
+
+def test_targets_whose_artefacts_are_code_say_so() -> None:
+    assert {name for name, target in TARGETS.items() if target.is_code} == {
+        "torch", "torch-compile", "aotinductor", "torch-int8",
+    }  # fmt: skip
+
+
+def test_images_in_linked_folders_are_found_once(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "images" / "a.png").write_bytes(b"")
+    (tmp_path / "other" / "z.png").write_bytes(b"")
+    (tmp_path / "images" / "linked").symlink_to(tmp_path / "other")
+    (tmp_path / "other" / "back").symlink_to(tmp_path / "images")
+    inputs = FolderInputs(tmp_path / "images", None)
+    assert [inputs.name(number) for number in range(len(inputs))] == ["a.png", "linked/z.png"]
+
+
+def test_what_follows_the_end_of_a_photo_is_no_scan_of_it(tmp_path: Path) -> None:
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / "photo.jpg")
+    photo = (tmp_path / "photo.jpg").read_bytes()
+    film = b"\xff\xda" * 100
+    refuse_many_scans(photo + film, 12_000_000)
+    with pytest.raises(DataError, match="scans"):
+        refuse_many_scans(photo.removesuffix(b"\xff\xd9") + b"\xff\xda\x00\x02" * 100, 12_000_000)
+    with pytest.raises(DataError, match="scans"):  # hidden behind more markers than are gone through
+        refuse_many_scans(b"\xff\xd8" + b"\xff\xe0\x00\x02" * 30_000 + film, 12_000_000)
+
+
+def test_brackets_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    console().print("written to art[draft]; not tried: [/usr/lib/libfoo.so]")
+    assert capsys.readouterr().out == "written to art[draft]; not tried: [/usr/lib/libfoo.so]\n"
+
+
+@pytest.mark.parametrize(("low", "high"), [(2.3025850929940455, 2.302585092994046), (1e-14, 2e-14), (0.0, 0.0)])
+def test_a_flat_line_has_an_axis(low: float, high: float) -> None:
+    ticks = nice_ticks(low, high)
+    assert ticks[0] <= low
+    assert ticks[-1] >= high
+    assert len(set(ticks)) == len(ticks) >= 2
+
+
+def test_engines_are_compared_a_piece_at_a_time() -> None:
+    sizes: list[int] = []
+
+    class Watched(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            sizes.append(len(x))
+            return x.flatten(1)
+
+    images = np.random.default_rng(0).random((150, 1, 2, 2), dtype=np.float32)
+    assert largest_error(Watched(), lambda given: given.reshape(len(given), -1), images) == 0
+    assert sizes == [64, 64, 22]
+
+
+def test_a_kernel_that_is_computed_is_left_before_its_norm() -> None:
+    conv = nn.utils.parametrizations.spectral_norm(nn.Conv2d(3, 8, 3))
+    network = nn.Sequential(conv, nn.BatchNorm2d(8), nn.ReLU()).eval()
+    x = torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(capture(network, (3, 8, 8))(x), network(x))
