@@ -15,6 +15,8 @@ from cruciform.deploy.capture import capture
 from cruciform.deploy.targets import TARGETS
 from cruciform.errors import DataError
 from cruciform.predict.inputs import FolderInputs
+from cruciform.predict.parts import Asking, predict_rows
+from cruciform.predict.predictor import Predictor, Preparation
 from cruciform.report.charts import nice_ticks
 
 
@@ -33,6 +35,17 @@ def test_images_in_linked_folders_are_found_once(tmp_path: Path) -> None:
     (tmp_path / "other" / "back").symlink_to(tmp_path / "images")
     inputs = FolderInputs(tmp_path / "images", None)
     assert [inputs.name(number) for number in range(len(inputs))] == ["a.png", "linked/z.png"]
+
+
+def test_numbers_that_are_not_finite_are_no_prediction(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png", "c.png"):
+        Image.fromarray(np.zeros((2, 2, 3), np.uint8)).save(tmp_path / name)
+    logits = np.array([[0.0, np.nan, 1.0], [0.0, 2.0, 1.0], [0.0, np.inf, 1.0]])
+    plain = Preparation(None, (), np.zeros(1, np.float32), np.ones(1, np.float32))
+    predictor = Predictor(lambda images: logits[: len(images)], plain, (3, 2, 2), "network")
+    rows = predict_rows(predictor, FolderInputs(tmp_path, None), range(3), Asking(1, 3, 3))
+    assert [row["classes"] for row in rows] == [None, [1], None]
+    assert [row["error"] is None for row in rows] == [False, True, False]
 
 
 def test_what_follows_the_end_of_a_photo_is_no_scan_of_it(tmp_path: Path) -> None:
