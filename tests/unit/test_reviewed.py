@@ -12,6 +12,7 @@ from cruciform.cli.common import console
 from cruciform.data.image_guard import refuse_many_scans
 from cruciform.deploy.build import largest_error
 from cruciform.deploy.capture import capture
+from cruciform.deploy.linear import linear_as_convolution_
 from cruciform.deploy.targets import TARGETS
 from cruciform.errors import DataError
 from cruciform.predict.inputs import FolderInputs
@@ -91,3 +92,9 @@ def test_a_kernel_that_is_computed_is_left_before_its_norm() -> None:
     x = torch.randn(2, 3, 8, 8)
     with torch.no_grad():
         torch.testing.assert_close(capture(network, (3, 8, 8))(x), network(x))
+
+
+def test_a_matrix_that_is_computed_stays_one() -> None:
+    norm = nn.utils.parametrizations.spectral_norm
+    network = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), norm(nn.Linear(3, 4))).eval()
+    assert not linear_as_convolution_(capture(network, (3, 8, 8)))

@@ -97,6 +97,11 @@ class Part:
         return self.whole[self.numbers[index]]
 
 
+def spread(count: int, samples: int) -> list[int]:
+    """Returns so many numbers of samples, evenly apart: of all classes also where one lies behind the other."""
+    return [(2 * number + 1) * samples // (2 * count) for number in range(count)]
+
+
 class Opening(NamedTuple):
     """What a data set is opened with.
 

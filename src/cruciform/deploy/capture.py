@@ -6,7 +6,7 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from cruciform.deploy.concatenation import concatenations, push_down_
-from cruciform.deploy.graph import aten, constant, export, is_norm, put_in_place, tidied, without_warnings
+from cruciform.deploy.graph import aten, constant, export, is_constant, is_norm, put_in_place, tidied, without_warnings
 from cruciform.deploy.norm import before_pooling_, fold_norm_, plain_norm
 from cruciform.errors import DeployError
 
@@ -45,8 +45,8 @@ def _leave_images_free_(node: Node) -> None:
 def _share_the_slope_(graph: GraphModule, node: Node) -> None:
     """Writes a PReLU with one slope for all channels as a leaky ReLU, which engines do many times faster."""
     given = node.args[1]
-    if not isinstance(given, Node) or given.op != "get_attr":
-        return  # slopes that the network computes
+    if not is_constant(given):
+        return
     slopes = constant(graph, given)
     if not bool((slopes == slopes[0]).all()):
         return

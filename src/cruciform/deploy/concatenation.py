@@ -20,6 +20,7 @@ from cruciform.deploy.graph import (
     constant,
     function_of,
     is_channelwise,
+    is_constant,
     is_norm,
     new_constant,
     parts_of,
@@ -121,10 +122,8 @@ def _flatten_(outer: Node, inner: Node) -> None:
 
 def _is_dense_convolution_of(reader: Node, node: Node) -> bool:
     groups = reader.args[6] if len(reader.args) > 6 else 1
-    if reader.target not in CONVOLUTIONS or reader.args[0] is not node or groups != 1:
-        return False
-    kernel = reader.args[1]  # one that is computed at each run can't be cut
-    return isinstance(kernel, Node) and kernel.op == "get_attr"
+    is_dense = bool(reader.target in CONVOLUTIONS and reader.args[0] is node and groups == 1)
+    return is_dense and is_constant(reader.args[1])
 
 
 def _again(graph: GraphModule, reader: Node, part: Node) -> Node:

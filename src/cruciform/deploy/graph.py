@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -65,6 +65,11 @@ def export(model: nn.Module, input_size: tuple[int, ...], *, batch: int = 2, exa
             return torch.export.export(model, (example,), dynamic_shapes=free, strict=False)
     except Exception as error:  # it raises whatever it meets in the network's own code
         raise DeployError(f"torch.export can't follow this network: {first_line(error)}") from error
+
+
+def is_constant(node: Any) -> TypeGuard[Node]:
+    """Whether a node stands for a tensor of the network's, and not for one that is computed at each run."""
+    return isinstance(node, Node) and node.op == "get_attr"
 
 
 def constant(graph: GraphModule, node: Any) -> Tensor:

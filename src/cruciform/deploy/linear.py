@@ -2,7 +2,16 @@
 
 from torch.fx import GraphModule, Node
 
-from cruciform.deploy.graph import CHANNELWISE, aten, constant, function_of, new_constant, put_in_place, tidied
+from cruciform.deploy.graph import (
+    CHANNELWISE,
+    aten,
+    constant,
+    function_of,
+    is_constant,
+    new_constant,
+    put_in_place,
+    tidied,
+)
 
 CONVOLVE = {3: aten.conv1d.default, 4: aten.conv2d.default, 5: aten.conv3d.default}
 
@@ -21,7 +30,7 @@ def linear_as_convolution_(graph: GraphModule) -> bool:
             continue
         if node.target is aten.reshape.default and _is_one_pixel(source) and node.meta["val"].ndim == 2:
             maps[node] = source
-        elif source in maps and node.target is aten.linear.default:
+        elif source in maps and node.target is aten.linear.default and is_constant(node.args[1]):
             maps[node] = _convolution(graph, node, maps[source])
             found = True
         elif source in maps and node.target in CHANNELWISE:

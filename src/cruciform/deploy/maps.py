@@ -19,6 +19,7 @@ from cruciform.deploy.graph import (
     constant,
     function_of,
     is_channelwise,
+    is_constant,
     new_constant,
     put_in_place,
     tidied,
@@ -76,6 +77,8 @@ def _find_sizes_(graph: GraphModule, input_size: tuple[int, ...]) -> None:
 
 
 def _as_maps(graph: GraphModule, node: Node) -> MapConvolution | None:
+    if not is_constant(node.args[1]):
+        return None
     source, weight = node.args[0], constant(graph, node.args[1])
     if not isinstance(source, Node) or weight.shape[1] < FEWEST or weight[0, 0].numel() == 1:
         return None

@@ -10,6 +10,7 @@ from cruciform.deploy.graph import (
     NORM,
     channels_of,
     constant,
+    is_constant,
     new_constant,
     parts_of,
     put_in_place,
@@ -54,8 +55,8 @@ def fold_norm_(graph: GraphModule, node: Node) -> None:
     if not isinstance(source, Node) or source.target not in CONVOLUTIONS or len(source.users) != 1:
         return
     kernel_of = source.args[1]
-    if not isinstance(kernel_of, Node) or kernel_of.op != "get_attr":
-        return  # it is computed at each run, by a weight norm for instance
+    if not is_constant(kernel_of):  # but computed, by a weight norm for instance
+        return
     scale, shift = _scale_and_shift(graph, node)
     weight = constant(graph, kernel_of)
     has_bias = len(source.args) > 2 and source.args[2] is not None

@@ -109,9 +109,7 @@ def time_parts(
         for part in chosen:
             tell(f"{part.layer}: building")
             size = (part.plan.spec.in_channels, part.size, part.size)
-            engine = TARGETS.get(target)
-            engine = engine.with_images(noise(32, size)) if engine.needs_images else engine
-            setting = Setting(engine, size, batch=batch, rounds=rounds)
+            setting = Setting(TARGETS.get(target).with_images(noise(32, size)), size, batch=batch, rounds=rounds)
             own = Path(tempfile.mkdtemp(dir=folder))
             engines[part.layer] = _fed(build_engine(part.build().eval(), Build({}), setting, own), batch, size)
         tell("all filter groups, side by side")

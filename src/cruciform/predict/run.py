@@ -63,14 +63,15 @@ def run_prediction(
     inputs = open_inputs(request.inputs, short_side=predictor.preparation.short_side)
     out = Path(request.out)
     parts = Parts(out, len(inputs), asking)
-    parts.begin({"network": predictor.identity, "inputs": inputs.identity})
+    begun = predictor.identity, inputs.identity
+    parts.begin(dict(zip(("network", "inputs"), begun, strict=True)))
     missing = parts.missing()
     done = parts.count - len(missing)
     advance(done, parts.count)
     if workers is None:
         made = _here(parts, missing, predictor, inputs)
     else:
-        made = _on_ray(request, asking, missing, workers, (predictor.identity, inputs.identity))
+        made = _on_ray(request, asking, missing, workers, begun)
     for _ in made:
         done += 1
         advance(done, parts.count)
@@ -89,16 +90,16 @@ class _Worker:
     def __init__(self, request: tuple[Any, ...], asking: tuple[Any, ...], begun: tuple[str, str]) -> None:
         self._request, asked = Request(*request), Asking(*asking)
         self._predictor = open_predictor(self._request.model, threads=self._request.threads, trust=self._request.trust)
-        self._begun = begun
         self._inputs = open_inputs(self._request.inputs, short_side=self._predictor.preparation.short_side)
         self._parts = Parts(Path(self._request.out), len(self._inputs), asked)
+        # A run may have trained on since, and a folder may have got one more image, or be another on this machine.
+        now = self._predictor.identity, self._inputs.identity
+        names = self._request.model, self._request.inputs
+        self._changed = [name for name, before, after in zip(names, begun, now, strict=True) if before != after]
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        # A run may have trained on since, and a folder may have got one more image, or be another on this machine.
-        now, request = (self._predictor.identity, self._inputs.identity), self._request
-        for what, before, after in zip((request.model, request.inputs), self._begun, now, strict=True):
-            if before != after:
-                raise RunError(f"{what} has changed since the prediction began; start it again")
+        if self._changed:  # not when it is made: Ray would make it again and again
+            raise RunError(f"{self._changed[0]} has changed since the prediction began; start it again")
         for number in batch["item"]:
             self._parts.make(int(number), self._predictor, self._inputs)
         return batch

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cruciform.data.open import open_dataset
-from cruciform.data.source import Opening, Part, Source, Split
+from cruciform.data.source import Opening, Part, Source, Split, spread
 from cruciform.data.whitening import whiten
 from cruciform.errors import DataError
 from cruciform.train.recipe import DataTable
@@ -56,5 +56,5 @@ def _hold_out(source: Source, count: int) -> Datasets:
     if not (np.diff(source.labels.astype(np.int64)) >= 0).all():
         first = samples - count
         return Datasets(Part(source, range(first)), Part(source, range(first, samples)))
-    held = [(2 * number + 1) * samples // (2 * count) for number in range(count)]
+    held = spread(count, samples)
     return Datasets(Part(source, sorted(set(range(samples)) - set(held))), Part(source, held))

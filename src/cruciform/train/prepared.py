@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cruciform.data.loader import Loader
 from cruciform.data.order import Order
-from cruciform.data.source import Part, Source, Split
+from cruciform.data.source import Part, Source, Split, spread
 from cruciform.train.datasets import open_datasets
 from cruciform.train.learner import normalise
 from cruciform.train.recipe import Recipe
@@ -51,8 +51,7 @@ def sample_images(directory: Path, count: int) -> NDArray[Any]:
     recipe = Run(directory).recipe()
     train, _ = open_datasets(recipe.data, Alone(torch.device("cpu")))
     count = min(count, len(train))
-    spread = Part(train, [(2 * number + 1) * len(train) // (2 * count) for number in range(count)])
-    return next(_batches(recipe, spread, count)).images
+    return next(_batches(recipe, Part(train, spread(count, len(train))), count)).images
 
 
 def first_images(recipe: Recipe, source: Source, count: int) -> Tensor:

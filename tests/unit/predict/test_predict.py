@@ -16,9 +16,10 @@ from cruciform.cli.main import app
 from cruciform.data.shard_write import Writing, list_items, write_shards
 from cruciform.errors import DeployError, OptionError, RunError
 from cruciform.files import new_directory
+from cruciform.predict.inputs import open_inputs
 from cruciform.predict.parts import Asking, Parts
 from cruciform.predict.predictor import open_predictor, read_preparation
-from cruciform.predict.run import Request, run_prediction
+from cruciform.predict.run import Request, _Worker, run_prediction
 from cruciform.train.cookbook import load_recipe
 from cruciform.train.judge import trained_network
 from cruciform.train.start import train_network
@@ -93,6 +94,19 @@ def test_interrupted_predictions_go_on_and_come_to_the_same_bytes(images: Path, 
     found = run_prediction(Request(str(run), str(images / "val"), str(broken)), ASKING)
     assert found.computed == 2
     assert broken.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.parametrize("changed", ["network", "inputs"])
+def test_a_worker_that_finds_something_else_makes_no_part(
+    images: Path, run: Path, tmp_path: Path, changed: str
+) -> None:
+    """Else its numbers would be of other images than the parts that are there already."""
+    request = Request(str(run), str(images / "val"), str(tmp_path / "out.parquet"))
+    predictor = open_predictor(request.model)
+    now = {"network": predictor.identity, "inputs": open_inputs(request.inputs, short_side=32).identity}
+    worker = _Worker(tuple(request), tuple(ASKING), tuple({**now, changed: "before"}.values()))
+    with pytest.raises(RunError, match="has changed since the prediction began"):
+        worker({"item": [0]})
 
 
 def test_what_can_not_be_read_has_a_row_that_says_why(images: Path, run: Path, tmp_path: Path) -> None:
