@@ -102,9 +102,11 @@ def new_directory(directory: Path, *, manifest: Mapping[str, Any] | None = None)
     """Gives a directory to fill, which gets its name when the block ends well and vanishes when it does not.
 
     Args:
-        directory: The final name. What bears it already is replaced; the caller has asked whether it may be.
+        directory: The final name. What bears it already is replaced; the caller has asked whether it may be. Where it
+            is a link, what it leads to is replaced.
         manifest: Where given, a manifest is written last: the checksums of all files, and this beside them.
     """
+    directory = directory.resolve()
     directory.parent.mkdir(parents=True, exist_ok=True)
     part = _hidden(directory)
     part.mkdir()
@@ -127,6 +129,13 @@ def new_directory(directory: Path, *, manifest: Mapping[str, Any] | None = None)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
+
+
+def refuse_own_place(directory: Path) -> None:
+    """Raises where a directory that would be replaced is the one that the user stands in."""
+    if Path.cwd().is_relative_to(directory.resolve()):
+        said = "you are in it, and it would be replaced; give what is written a name of its own, such as ./network"
+        raise OSError(errno.EBUSY, said, str(directory))
 
 
 def _hidden(directory: Path) -> Path:

@@ -6,7 +6,7 @@ import pytest
 
 from cruciform import files
 from cruciform.errors import DamagedError
-from cruciform.files import new_directory, read_manifest, sweep, write_text
+from cruciform.files import new_directory, read_manifest, refuse_own_place, sweep, write_text
 
 
 def make(directory: Path, text: str = "hello") -> Path:
@@ -149,3 +149,24 @@ def test_a_file_that_can_not_be_written_is_named_as_it_was_asked_for(tmp_path: P
         write_text(tmp_path / name, "text")
     assert caught.value.filename == str(tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_behind_a_link_the_directory_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with new_directory(tmp_path / "link") as part:
+        (part / "new").touch()
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "new").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real"]
+
+
+@pytest.mark.parametrize("given", [".", "..", "../here"])
+def test_the_place_where_one_stands_is_not_replaced(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(OSError, match="you are in it, and it would be replaced"):
+        refuse_own_place(Path(given))
+    refuse_own_place(Path("network"))

@@ -6,6 +6,7 @@ from torch import nn
 
 from cruciform.errors import OptionError
 from cruciform.measure.filters import effective_rank, layer_filters, network_filters
+from cruciform.measure.tiles import basis_tiles
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import stage_parameters_of
 from cruciform.nn.standardise import standardise_
@@ -94,3 +95,13 @@ def test_a_layer_of_zeros_has_rank_and_energy_zero() -> None:
     found = layer_filters("conv", layer)
     assert (found.effective_rank, found.spatial_rank) == (0.0, 0.0)
     assert [one.energy for one in found.groups] == [0.0, 0.0]
+
+
+def test_weights_that_are_not_finite_leave_no_kernel_and_say_so() -> None:
+    layer = CompositeConv(make_plan(ConvSpec(3, 8, 3), "lr-join"))
+    with torch.no_grad():
+        next(layer.parameters())[0] = torch.nan
+    found = layer_filters("conv", layer)
+    assert (found.why_not, found.kernel, found.effective_rank) == ("its weights are not all finite", None, None)
+    tiles = [tile for _, group in basis_tiles(found, 8) for tile in group]
+    assert all(value is None or abs(value) <= 1 for tile in tiles for row in tile for value in row)

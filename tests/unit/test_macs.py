@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -174,14 +175,48 @@ def test_multi_head_attention_is_counted(training: bool) -> None:
 
 @pytest.mark.parametrize(
     ("equation", "macs"),
-    [("bij,bkj->bik", 7 * 7 * 5), ("bij,bkj->b", 5), ("bij,bij", 7 * 5), ("bij,bkl->bik", 0), ("bij->bi", 0)],
-)
+    [("bij,bkj->bik", 7 * 7 * 5), ("bij,bkj->b", 5), ("bij,bij", 7 * 5), ("bij,bkl->bik", 0), ("bij->bi", 0),
+     ("...ij,...kj->...ik", 7 * 7 * 5), ("...j,kij->...k", 7 * 5), ("...j,...j", 7 * 5), ("b...j,b...j->...", 7 * 5)],
+)  # fmt: skip
 def test_einsum_is_counted(equation: str, macs: int) -> None:
     class Einsum(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return torch.einsum(equation, *[x] * (equation.count(",") + 1))
 
     assert profile(Einsum(), (7, 5)).macs == macs
+
+
+@pytest.mark.parametrize(
+    ("product", "macs"),
+    [
+        (lambda x: x @ x[0, 0], 7 * 5),
+        (lambda x: x[0, 0] @ x.mT, 7 * 5),
+        (lambda x: x[0] @ x[0, 0] @ torch.ones_like(x[0, :, 0]), 7 * 5 + 7),
+        (lambda x: torch.mv(input=x[0], vec=x[0, 0]), 7 * 5),
+        (lambda x: torch.dot(x[0, 0], tensor=x[0, 0]), 5),
+        (lambda x: torch.addmv(x[0, :, 0], x[0], vec=x[0, 0]), 7 * 5),
+        (lambda x: torch.addbmm(x[0, :, :1], x, x[:, :1].mT), 7 * 5),
+        (lambda x: torch.inner(x, x[0]), 7 * 7 * 5),
+        (lambda x: torch.inner(x[0, 0], x[0, 0]), 5),
+        (lambda x: torch.tensordot(x, x[0], ([2], [1])), 7 * 7 * 5),
+        (lambda x: torch.tensordot(a=x, b=x.mT, dims=([0, 2], [0, 1])), 7 * 7 * 5),
+        (lambda x: torch.tensordot(x, x[0]), 7 * 5),
+    ],
+)
+def test_products_of_every_kind_are_counted(product: Callable[[Tensor], Tensor], macs: int) -> None:
+    class Product(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return product(x)
+
+    assert profile(Product(), (7, 5)).macs == macs
+
+
+@pytest.mark.parametrize(("cell", "gates"), [(nn.GRUCell, 3), (nn.LSTMCell, 4), (nn.RNNCell, 1)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_step_of_a_recurrent_network_is_counted(cell: type[nn.Module], gates: int, bias: bool) -> None:
+    counted = profile(cell(5, 6, bias=bias), (5,))
+    assert counted.macs == gates * 6 * (5 + 6)
+    assert counted.macs_paper == counted.macs + bias * 2 * gates * 6
 
 
 def test_counts_that_disagree_are_refused_with_the_layers_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -330,6 +330,13 @@ def test_an_artefact_with_weights_in_other_files_is_refused(tmp_path: Path, plac
         open_artefact(artefact(tmp_path / "a", {"target": "onnxruntime"}, model.SerializeToString()))
 
 
+def test_an_artefact_of_another_format_is_refused(tmp_path: Path) -> None:
+    with new_directory(tmp_path / "a", manifest={"format": 2}) as part:
+        write_json(part / "deploy.json", {"target": "onnxruntime"})
+    with pytest.raises(DeployError, match="has format 2; this version reads 1: deploy it anew"):
+        open_artefact(tmp_path / "a")
+
+
 def test_a_heading_takes_its_next_line_along() -> None:
     assert first_line(RuntimeError("Error(s) in loading:\n\tsize mismatch for fc\n\tmore")) == (
         "Error(s) in loading: size mismatch for fc"

@@ -21,9 +21,9 @@ from cruciform.predict.predictor import Predictor, Preparation
 from cruciform.report.charts import nice_ticks
 
 
-def test_targets_whose_artefacts_are_code_say_so() -> None:
-    assert {name for name, target in TARGETS.items() if target.is_code} == {
-        "torch", "torch-compile", "aotinductor", "torch-int8",
+def test_targets_whose_artefacts_could_do_harm_say_so() -> None:
+    assert {name for name, target in TARGETS.items() if target.danger} == {
+        "torch", "torch-compile", "aotinductor", "torch-int8", "executorch",
     }  # fmt: skip
 
 

@@ -139,7 +139,9 @@ def _solve(layers: Sequence[Layer], kept: Sequence[Sequence[Option]], room: Mapp
         options={"mip_rel_gap": 0.0},
     )
     if result.x is None:
-        raise BudgetError(f"no choice fits the budget: {result.message}")
+        raise BudgetError(
+            f"no choice keeps {' and '.join(room)} within their budgets together, though each alone can be: raise one"
+        )
     return [option for option, taken in zip(options, result.x, strict=True) if taken > 0.5]
 
 

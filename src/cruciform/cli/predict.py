@@ -22,9 +22,7 @@ def predict(
     threads: Annotated[int, typer.Option(min=1, help="Threads of the engine, in each process.")] = 1,
     on_ray: Annotated[bool, typer.Option("--ray", help="On a Ray cluster: RAY_ADDRESS, or this machine.")] = False,
     workers: Annotated[int, typer.Option(min=1, help="Processes, with --ray.")] = 2,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Open artefacts of PyTorch's own targets, which are code, not data.")
-    ] = False,
+    trust: Annotated[bool, typer.Option("--trust", help="Open artefacts that are code, or as good as code.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write the best classes of every image into a Parquet file: every image once, whatever happens meanwhile.

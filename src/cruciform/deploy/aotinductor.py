@@ -9,7 +9,7 @@ from torch.fx import GraphModule
 from cruciform.deploy.compiler import require_compiler
 from cruciform.deploy.eager import as_engine
 from cruciform.deploy.graph import export, without_warnings
-from cruciform.deploy.target import TARGETS, Engine, Target
+from cruciform.deploy.target import IS_CODE, TARGETS, Engine, Target
 from cruciform.errors import DeployError, first_line
 from cruciform.files import write_json
 
@@ -26,7 +26,7 @@ class AotInductor(Target):
 
     packages = ("torch",)
     extra = "train"
-    is_code = True
+    danger = IS_CODE
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
         """Compiles by the machine's C++ compiler; the number of images stays free.

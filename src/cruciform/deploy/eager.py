@@ -11,7 +11,7 @@ from torch.fx import GraphModule
 
 from cruciform.deploy.compiler import require_compiler
 from cruciform.deploy.graph import export, without_warnings
-from cruciform.deploy.target import TARGETS, Engine, Target
+from cruciform.deploy.target import IS_CODE, TARGETS, Engine, Target
 from cruciform.errors import DeployError
 
 FILE = "model.pt2"
@@ -28,7 +28,7 @@ class Eager(Target):
 
     packages = ("torch",)
     extra = "train"
-    is_code = True  # torch's archives hold pickles
+    danger = IS_CODE  # torch's archives hold pickles
 
     def __init__(self, *, compiled: bool) -> None:
         self._compiled = compiled

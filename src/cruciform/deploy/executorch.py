@@ -28,6 +28,7 @@ class ExecuTorch(Target):
 
     packages = ("executorch",)
     extra = "executorch"
+    danger = "that engine takes every size and place in a file as it is, so a forged one can reach any memory"
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
         """Gives XNNPACK all that it takes, for exactly so many images.

@@ -21,7 +21,7 @@ from cruciform.deploy.forms import composite_layers
 from cruciform.deploy.target import Engine
 from cruciform.deploy.targets import TARGETS
 from cruciform.errors import DamagedError, DeployError, first_line, told_as
-from cruciform.files import new_directory, read_json, read_manifest, write_json
+from cruciform.files import new_directory, read_json, read_manifest, refuse_own_place, write_json
 from cruciform.measure.processor import emulation
 from cruciform.measure.record import hardware, versions
 
@@ -85,6 +85,7 @@ def ship(
 
 def refuse_to_overwrite(directory: Path) -> None:
     """Raises where shipping would delete anything but an artefact, whole as it was written."""
+    refuse_own_place(directory)
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
         return
     try:
@@ -101,19 +102,20 @@ def open_artefact(directory: str | Path, *, threads: int = 1, trust: bool = Fals
     Args:
         directory: What ``ship`` wrote.
         threads: Of the engine.
-        trust: Whether to open one that is code, of PyTorch's own targets; only where you or people you trust wrote it.
+        trust: Whether to open one that could do harm if it were forged, as code of PyTorch's own targets; only where
+            you or people you trust wrote it.
 
     Raises:
-        DeployError: It is damaged, is code without your trust, or its engine can't open it; later, where the engine
-            does not take what it is given.
+        DeployError: It is damaged, is dangerous and has not your trust, or its engine can't open it; later, where the
+            engine does not take what it is given.
     """
     directory = Path(directory)
     name = str(read_report(directory).get("target"))
     target = TARGETS.get(name)
-    if target.is_code and not trust:
+    if target.danger and not trust:
         raise DeployError(
-            f"{directory} is made for {name}, and such an artefact is code: opening it runs what is written in it. "
-            "Where you or people you trust wrote it, add --trust (trust=True)"
+            f"{directory} is made for {name}, and {target.danger}. Where you or people you trust wrote it, add "
+            "--trust (trust=True)"
         )
     with told_as(DeployError, lambda error: f"{directory} can't be opened by its engine: {first_line(error)}"):
         engine = target.load(directory, threads=threads)
@@ -129,10 +131,12 @@ def open_artefact(directory: str | Path, *, threads: int = 1, trust: bool = Fals
 def read_report(directory: Path) -> dict[str, Any]:
     """Returns what is known about an artefact, where it is what was written."""
     try:
-        read_manifest(directory)
+        made_as = read_manifest(directory).get("format")
         report = read_json(directory / REPORT)
     except (DamagedError, OSError) as error:
         raise DeployError(f"{directory} is not what 'cruciform deploy' wrote: {error}") from error
+    if made_as != FORMAT:
+        raise DeployError(f"{directory} has format {made_as!r}; this version reads {FORMAT}: deploy it anew")
     if not isinstance(report, dict):
         raise DeployError(f"{directory / REPORT} is not what 'cruciform deploy' wrote: it holds no table")
     return report

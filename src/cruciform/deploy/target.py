@@ -14,6 +14,8 @@ from cruciform.registry import Registry
 Engine = Callable[[NDArray[Any]], NDArray[Any]]
 """Takes images, (batch, channels, …) in 32 bits, and returns the network's output."""
 
+IS_CODE = "such an artefact is code: opening it runs what is written in it"
+
 
 class Target(ABC):
     """An engine.
@@ -25,7 +27,7 @@ class Target(ABC):
         tolerance: How far its results may stray from PyTorch's in 32 bits, as a share of the output's range.
         needs_images: Whether it must see images before it can write, to learn the ranges of numbers from them.
         images: Those that it was given.
-        is_code: Whether opening an artefact runs what is written in it: machine code, or pickles of torch's.
+        danger: What a forged artefact could do when it is opened; such ones are opened with trust only.
     """
 
     packages: ClassVar[tuple[str, ...]]
@@ -34,7 +36,7 @@ class Target(ABC):
     tolerance: float = 1e-4
     needs_images: ClassVar[bool] = False
     images: NDArray[Any] | None = None
-    is_code: ClassVar[bool] = False
+    danger: ClassVar[str] = ""
 
     def with_images(self, images: NDArray[Any]) -> "Target":
         """Returns this target with images to learn from; one that needs none stays as it is."""

@@ -15,7 +15,7 @@ from cruciform.deploy.calibration import calibration_images
 from cruciform.deploy.compiler import require_compiler
 from cruciform.deploy.graph import aten, export
 from cruciform.deploy.quiet import without_remarks
-from cruciform.deploy.target import TARGETS, Engine, Target
+from cruciform.deploy.target import IS_CODE, TARGETS, Engine, Target
 from cruciform.errors import DeployError, MissingExtraError
 
 NAME = "torch-int8"
@@ -39,7 +39,7 @@ class TorchInt8(Target):
     precision = "int8"
     tolerance = 0.1
     needs_images = True
-    is_code = True  # it is compiled, as aotinductor's are
+    danger = IS_CODE  # it is compiled, as aotinductor's are
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
         """Quantises, and compiles.

@@ -92,6 +92,15 @@ def _matrix_product_plus(_: Tensor, a: Tensor, b: Tensor, **__: Any) -> Work:
     return _matrix_product(a, b)
 
 
+def _inner_product(a: Tensor, b: Tensor, **_: Any) -> Work:
+    return _tensor_product(a, b, ([-1], [-1])) if a.ndim and b.ndim else Work(0)
+
+
+def _tensor_product(a: Tensor, b: Tensor, dims: Any = 2, **_: Any) -> Work:
+    contracted = a.shape[a.ndim - dims :] if isinstance(dims, int) else [a.shape[axis] for axis in dims[0]]
+    return Work(a.numel() * b.numel() // prod(contracted))
+
+
 def _attention(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> Work:
     pairs = prod(q.shape[:-1]) * k.shape[-2]
     return Work(pairs * (q.shape[-1] + v.shape[-1]))
@@ -104,6 +113,10 @@ def _recurrent(x: Tensor, state: Any, weights: Any, *_: Any) -> Work | None:
     steps = prod(x.shape[:-1])
     biases = sum(weight.numel() for weight in weights if weight.ndim == 1)
     return Work(steps * sum(weight.numel() for weight in weights if weight.ndim == 2), biases)
+
+
+def _recurrent_cell(x: Tensor, _: Any, *weights: Tensor | None) -> Work | None:
+    return _recurrent(x, _, [weight for weight in weights if weight is not None])
 
 
 def _multi_head_attention(
@@ -121,32 +134,52 @@ def _multi_head_attention(
 
 def _einsum(equation: Any, *operands: Any) -> Work | None:
     tensors = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], list | tuple) else list(operands)
-    if not isinstance(equation, str) or len(tensors) > 2 or "." in equation:
+    if not isinstance(equation, str) or len(tensors) > 2:
         return None  # in which order more than two are multiplied is not settled by the arguments
     if len(tensors) == 1:
         return Work(0)
     inputs, arrow, output = equation.replace(" ", "").partition("->")
-    first, second = inputs.split(",")
-    sizes = dict(zip(first + second, (*tensors[0].shape, *tensors[1].shape), strict=True))
-    kept = set(output) if arrow else {label for label in sizes if inputs.count(label) == 1}
+    first, second = map(_spell_out, inputs.split(","), (tensor.ndim for tensor in tensors))
+    sizes: dict[str, int] = {}
+    for label, extent in zip(first + second, (*tensors[0].shape, *tensors[1].shape), strict=True):
+        sizes[label] = max(extent, sizes.get(label, 1))  # what has only one is repeated
+    dotted = sizes.keys() & DOTS
+    if arrow:
+        kept = set(output) - {"."} | (dotted if "..." in output else set())
+    else:
+        kept = {label for label in sizes if inputs.count(label) == 1} | dotted
     contracted = (set(first) & set(second)) - kept
     # What only one of them has and the output has not is summed up first; without contraction there is no product
     # of matrices.
     return Work(prod(sizes[label] for label in kept | contracted) if contracted else 0)
 
 
-LEADING = ("input", "mat1", "mat2", "batch1", "batch2", "other", "query", "key", "value")
+DOTS = "₀₁₂₃₄₅₆₇₈₉"
+"""What the axes of an ellipsis are called here, from the last one on."""
+
+
+def _spell_out(term: str, axes: int) -> str:
+    before, dots, behind = term.partition("...")
+    return before + (DOTS[: axes - len(before + behind)][::-1] if dots else "") + behind
+
+
+LEADING = (
+    "input", "mat1", "mat2", "batch1", "batch2", "mat", "vec", "a", "b", "other", "tensor", "query", "key", "value",
+)  # fmt: skip
 """What torch calls the tensors that come first, in their order."""
 
 FORMULAS: dict[str, Callable[..., Work | None]] = {
     **{f"conv{rank}d": _convolution for rank in (1, 2, 3)},
     **{f"conv_transpose{rank}d": _transposed_convolution for rank in (1, 2, 3)},
     "linear": _linear,
-    **dict.fromkeys(("matmul", "mm", "bmm", "__matmul__"), _matrix_product),
-    **dict.fromkeys(("addmm", "baddbmm"), _matrix_product_plus),
+    **dict.fromkeys(("matmul", "mm", "bmm", "mv", "dot", "vdot", "__matmul__"), _matrix_product),
+    **dict.fromkeys(("addmm", "baddbmm", "addbmm", "addmv"), _matrix_product_plus),
+    "inner": _inner_product,
+    "tensordot": _tensor_product,
     "scaled_dot_product_attention": _attention,
     "multi_head_attention_forward": _multi_head_attention,
     **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _recurrent),
+    **dict.fromkeys(("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), _recurrent_cell),
     "einsum": _einsum,
 }
 

@@ -110,7 +110,9 @@ def layer_filters(name: str, layer: nn.Module) -> LayerFilters:
         raise OptionError(f"{name} is a {type(layer).__name__}, which has no filters; name a convolution")
     with torch.no_grad():
         weights: Weights = [[weight.detach().float().cpu() for weight in stage] for stage in stage_weights_of(layer)]
-        linear = plan.obstacle is None
+        finite = all(bool(weight.isfinite().all()) for stage in weights for weight in stage)
+        why_not = (plan.obstacle or "") if finite else "its weights are not all finite"
+        linear = not why_not
         kernel = _kernel(plan, weights) if linear else None
         values = singular_values(kernel) if kernel is not None else torch.zeros(0)
         groups = []
@@ -128,7 +130,7 @@ def layer_filters(name: str, layer: nn.Module) -> LayerFilters:
             spectrum=tuple((values / values[0].clamp_min(1e-30)).tolist()) if len(values) else (),
             effective_rank=effective_rank(values) if len(values) else None,
             spatial_rank=_spatial_rank(kernel) if kernel is not None and plan.spec.rank == 2 else None,
-            why_not=plan.obstacle or "",
+            why_not=why_not,
         )
 
 

@@ -38,6 +38,13 @@ FREE = frozenset(
     "squeeze unsqueeze expand expand_as chunk split narrow detach contiguous __getitem__ dropout to type".split()
 )
 
+# Products with vectors, and sums of products: what torch's own counter takes for no work at all.
+BY_SHAPES: dict[Any, Any] = {
+    **dict.fromkeys((torch.ops.aten.mv, torch.ops.aten.dot, torch.ops.aten.vdot), lambda a, b, **_: 2 * prod(a)),
+    torch.ops.aten.addmv: lambda _, a, b, **__: 2 * prod(a),
+    torch.ops.aten.addbmm: lambda _, a, b, **__: 2 * prod(a) * b[-1],
+}
+
 
 @dataclass
 class LayerCount:
@@ -168,7 +175,7 @@ class _Meter(Tracer):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
-        self.dispatcher = FlopCounterMode(display=False)
+        self.dispatcher = FlopCounterMode(display=False, custom_mapping=BY_SHAPES)
         self.uncounted: Counter[str] = Counter()
         self.outputs: tuple[tuple[int, ...], ...] = ()
         self.layers = {name: _row(name, module) for name, module in model.named_modules()}

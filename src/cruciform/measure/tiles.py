@@ -1,10 +1,12 @@
-"""Filters as small pictures: plain numbers from −1 to 1, None where a filter has no tap. Strongest filters first.
+"""Filters as small pictures: plain numbers from −1 to 1, None where a filter has no tap or no finite weight.
 
-A filter has a slice for each channel that it reads; what is shown is the slice with the most energy, scaled by its own
-largest weight. A line of a 1-D filter is one row; a 3-D filter is its planes side by side.
+The strongest filters come first. A filter has a slice for each channel that it reads; what is shown is the slice with
+the most energy, scaled by its own largest weight. A line of a 1-D filter is one row; a 3-D
+filter is its planes side by side.
 """
 
 from contextlib import suppress
+from math import isfinite
 
 import torch
 from torch import Tensor
@@ -73,7 +75,8 @@ def _tile(values: Tensor, taps: Tensor) -> Tile:
     scaled = _flat(values / values.abs().max().clamp_min(1e-30)).tolist()
     there = _flat(taps).tolist()
     return [
-        [value if tap else None for value, tap in zip(*rows, strict=True)] for rows in zip(scaled, there, strict=True)
+        [value if tap and isfinite(value) else None for value, tap in zip(*rows, strict=True)]
+        for rows in zip(scaled, there, strict=True)
     ]
 
 

@@ -15,7 +15,7 @@ from cruciform.data.randomness import KeyedGenerator
 from cruciform.data.source import Image
 from cruciform.deploy.package import REPORT, open_artefact, read_report
 from cruciform.deploy.target import Engine
-from cruciform.errors import DataError, DeployError, OptionError
+from cruciform.errors import DataError, DeployError, OptionError, first_line, told_as
 from cruciform.files import MANIFEST
 from cruciform.train.judge import trained_network
 from cruciform.train.recipe import Transforms
@@ -77,7 +77,7 @@ def open_predictor(model: str, *, threads: int = 1, trust: bool = False) -> Pred
     Args:
         model: Its folder.
         threads: Of the engine.
-        trust: Whether an artefact may be opened that is code.
+        trust: Whether an artefact may be opened that could do harm if it were forged.
     """
     path = Path(model)
     if (path / REPORT).is_file():
@@ -88,10 +88,9 @@ def open_predictor(model: str, *, threads: int = 1, trust: bool = False) -> Pred
             )
         identity = hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest()
         engine = open_artefact(path, threads=threads, trust=trust)
-        try:
+        said = f"{model} says nothing sensible of what is done to an image before"
+        with told_as(DeployError, lambda error: f"{said}: {first_line(error)}"):
             preparation, size = read_preparation(report["preparation"]), tuple(report["input_size"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise DeployError(f"{model} says nothing sensible of what is done to an image before: {error}") from error
         return Predictor(engine, preparation, size, identity)
     if Run(path).exists:
         torch.set_num_threads(threads)

@@ -34,7 +34,7 @@ class Request(NamedTuple):
         inputs: A folder of images, or a set of shards.
         out: The file to write.
         threads: Of the engine, in each worker.
-        trust: Whether an artefact may be opened that is code.
+        trust: Whether an artefact may be opened that could do harm if it were forged.
     """
 
     model: str

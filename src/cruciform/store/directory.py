@@ -26,7 +26,7 @@ from cruciform.conversion.eligible import class_name, why_skip
 from cruciform.conversion.report import ConversionReport
 from cruciform.conversion.surgery import find_modules, replace_modules_
 from cruciform.errors import CruciformError, DamagedError, StoreError, first_line
-from cruciform.files import new_directory, read_json, sha256, write_json
+from cruciform.files import new_directory, read_json, refuse_own_place, sha256, write_json
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, spec_of
 from cruciform.plan import LayerPlan
 from cruciform.sources.build import build_network
@@ -248,6 +248,7 @@ def _read_card(directory: Path) -> dict[str, Any]:
 
 def refuse_to_overwrite(directory: Path) -> None:
     """Raises where saving would delete anything but a model directory: known only by what lies in it."""
+    refuse_own_place(directory)
     if not directory.exists():
         return
     names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []

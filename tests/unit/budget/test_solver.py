@@ -109,3 +109,11 @@ def test_a_network_of_152_layers_takes_seconds() -> None:
     found = solve(layers, budgets)
     assert time.process_time() - start < 5
     assert all(found.costs[name] <= limit for name, limit in budgets.items())
+
+
+def test_budgets_that_can_be_kept_alone_but_not_together_are_named() -> None:
+    layer = Layer(
+        "conv", (Option("quick", 1.0, {"s": 1.0, "MACs": 9.0}), Option("small", 1.0, {"s": 9.0, "MACs": 1.0}))
+    )
+    with pytest.raises(BudgetError, match="no choice keeps s and MACs within their budgets together"):
+        solve([layer], {"s": 5.0, "MACs": 5.0})

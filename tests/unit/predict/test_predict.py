@@ -16,6 +16,7 @@ from cruciform.cli.main import app
 from cruciform.data.shard_write import Writing, list_items, write_shards
 from cruciform.errors import DeployError, OptionError, RunError
 from cruciform.files import new_directory
+from cruciform.predict import predictor
 from cruciform.predict.inputs import open_inputs
 from cruciform.predict.parts import Asking, Parts
 from cruciform.predict.predictor import open_predictor, read_preparation
@@ -166,6 +167,15 @@ def test_a_network_that_does_not_say_how_images_are_prepared_is_refused(tmp_path
         open_predictor(str(tmp_path / "absent"))
     with pytest.raises(OptionError, match="whitened by GCN and ZCA"):
         read_preparation({"prepare": [], "data": {"whiten": {"scale": 55}}})
+
+
+@pytest.mark.parametrize("said", ["[1]", '{"data": 3, "prepare": []}', '{"data": {"mean": "red"}, "prepare": []}'])
+def test_a_preparation_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    monkeypatch.setattr(predictor, "open_artefact", lambda *_, **__: None)
+    with new_directory(tmp_path / "artefact", manifest={"format": 1}) as part:
+        (part / "deploy.json").write_text(f'{{"preparation": {said}, "input_size": [3, 2, 2]}}')
+    with pytest.raises(DeployError, match="says nothing sensible of what is done to an image before"):
+        open_predictor(str(tmp_path / "artefact"))
 
 
 @pytest.mark.parametrize("damage", [b"", b"PAR1 nothing PAR1"])
