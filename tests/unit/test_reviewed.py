@@ -9,7 +9,9 @@ from PIL import Image
 from torch import nn
 
 from cruciform.cli.common import console
+from cruciform.data.folder import FolderSource
 from cruciform.data.image_guard import refuse_many_scans
+from cruciform.data.shard_write import list_items
 from cruciform.deploy.build import largest_error
 from cruciform.deploy.capture import capture
 from cruciform.deploy.linear import linear_as_convolution_
@@ -98,3 +100,13 @@ def test_a_matrix_that_is_computed_stays_one() -> None:
     norm = nn.utils.parametrizations.spectral_norm
     network = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), norm(nn.Linear(3, 4))).eval()
     assert not linear_as_convolution_(capture(network, (3, 8, 8)))
+
+
+def test_folders_and_shards_have_the_same_classes(tmp_path: Path) -> None:
+    for name in ("cat", "dog", ".ipynb_checkpoints"):
+        (tmp_path / name).mkdir()
+    for name in ("dog", ".ipynb_checkpoints"):
+        Image.fromarray(np.zeros((2, 2, 3), np.uint8)).save(tmp_path / name / "a.png")
+    source, listing = FolderSource(tmp_path, short_side=None), list_items(tmp_path)
+    assert source.classes == listing.classes == ("cat", "dog")
+    assert [item.label for item in listing.items] == source.labels.tolist() == [1]

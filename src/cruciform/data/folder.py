@@ -19,18 +19,22 @@ MOST_PIXELS = {"JPEG": 64 * 10**6, "PNG": 40 * 10**6, "WEBP": 40 * 10**6}
 """What is decoded within a second and a gigabyte."""
 
 
+def images_by_class(folder: Path) -> dict[str, list[Path]]:
+    """Returns the images of each class, both sorted. A folder without images is a class too, a hidden one is none."""
+    return {
+        name: sorted(path for path in (folder / name).iterdir() if path.suffix.lower() in SUFFIXES)
+        for name in sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    }
+
+
 class FolderSource:
     """The images below one folder; the names of its folders, sorted, are the classes."""
 
     def __init__(self, folder: Path, *, short_side: int | None) -> None:
-        self.classes = tuple(sorted(path.name for path in folder.iterdir() if path.is_dir()))
+        found = images_by_class(folder)
+        self.classes = tuple(found)
         self._short_side = short_side
-        self._files = [
-            (path, label)
-            for label, name in enumerate(self.classes)
-            for path in sorted((folder / name).iterdir())
-            if path.suffix.lower() in SUFFIXES
-        ]
+        self._files = [(path, label) for label, paths in enumerate(found.values()) for path in paths]
         self.labels = np.array([label for _, label in self._files])
         if not self._files:
             raise DataError(f"{folder} holds no images; expected {folder}/CLASS/*.jpg (or .png, .webp)")

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cruciform.data.folder import SUFFIXES, check_size, decode
+from cruciform.data.folder import SUFFIXES, check_size, decode, images_by_class
 from cruciform.data.pillow import Pillow
 from cruciform.data.shard_index import FORMAT, INDEX, MANIFEST, NAMES, RECORD, File, Manifest, about_sample, checksum
 from cruciform.errors import DataError, OptionError
@@ -86,20 +86,16 @@ class Listing:
 def list_items(given: Path) -> Listing:
     """Lists the images of a folder with one folder for each class, or of a CSV file with the columns path and label."""
     if given.is_dir():
-        rows = [
-            (path, path.relative_to(given).as_posix(), path.parent.name)
-            for folder in sorted(given.iterdir())
-            if folder.is_dir()
-            for path in sorted(folder.iterdir())
-            if path.suffix.lower() in SUFFIXES
-        ]
+        found = images_by_class(given)
+        classes = list(found)
+        rows = [(path, f"{label}/{path.name}", label) for label, paths in found.items() for path in paths]
     elif given.suffix == ".csv" and given.is_file():
         rows = list(_rows(given))
+        classes = sorted({label for _, _, label in rows})
     else:
         raise DataError(f"{given} is neither a folder of classes nor a .csv file with the columns path and label")
     if not rows:
         raise DataError(f"{given} holds no images; expected {given}/CLASS/*.jpg (or .png, .webp)")
-    classes = sorted({label for _, _, label in rows})
     for label in classes:
         if not label.isprintable():  # a name that is no text in UTF-8 has surrogates in it
             raise DataError(f"{given} has a class {label!r}, whose name can't be written down; rename it")
