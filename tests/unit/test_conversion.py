@@ -325,6 +325,19 @@ def test_collapse_names_the_layer_that_has_no_single_kernel() -> None:
         collapse(model)
 
 
+def test_collapse_does_not_lose_hooks() -> None:
+    low = convert(nn.Sequential(nn.Conv2d(3, 4, 3)), "lr").model
+    low[0].register_forward_hook(lambda module, args, output: output)
+    with pytest.raises(ConversionError, match="layer '0' can't be collapsed: it has hooks"):
+        collapse(low)
+
+
+def test_a_name_with_brackets_is_protected_as_it_is_written() -> None:
+    model = nn.Sequential(nn.ModuleDict({"stem[0]": nn.Conv2d(3, 4, 3)}), nn.Conv2d(4, 4, 3))
+    report = plan_conversion(model, "lr", protect=["0.stem[0]"])
+    assert [row.plan is None for row in report.layers] == [True, False]
+
+
 def test_unequal_padding_survives_the_collapse() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 4, padding="same"))
     low = convert(model, "lr").model

@@ -147,7 +147,7 @@ def apply_conversion_(
         conv = found[row.names[0]].module
         layer = build_layer(conv, row.plan)
         if init == FIT:
-            rows.append(replace(row, residual=_fit_(layer, conv)))
+            rows.append(replace(row, residual=_fit_(layer, conv, row.names[0])))
         else:
             around = Surroundings(activation)
             initialise_layer_(row.plan, layer.stage_parameters(), rule=init, around=around, generator=generator)
@@ -204,10 +204,11 @@ def converted_plans(model: nn.Module) -> dict[str, LayerPlan]:
     return {name: plan for name, plan in found if plan is not None}
 
 
-def _fit_(layer: CompositeConv, conv: nn.Module) -> float:
+def _fit_(layer: CompositeConv, conv: nn.Module, name: str) -> float:
     if not adaptation_of(conv).fits:
         raise ConversionError(
-            f"init='fit' knows no fit for {type(conv).__name__}, which computes its weights itself; use a rule"
+            f"init='fit' knows no fit for layer {name!r}, a {type(conv).__name__}, which computes its weights itself; "
+            f"use a rule, or leave it out: protect=[{name!r}]"
         )
     weight: torch.Tensor = conv.weight.detach()  # type: ignore[operator]
     bias = conv.bias.detach() if isinstance(conv.bias, torch.Tensor) else None

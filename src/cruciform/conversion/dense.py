@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from cruciform.conversion.api import FIT, Conversion, SchemeChoice, convert
+from cruciform.conversion.eligible import why_hooked
 from cruciform.conversion.surgery import find_modules, replace_modules_
 from cruciform.errors import ConversionError, NotLinearError
 from cruciform.nn.composite import CompositeConv
@@ -22,11 +23,14 @@ def collapse(model: nn.Module) -> nn.Module:
 
     Raises:
         NotLinearError: A layer has none; the error names it and says why.
+        ConversionError: A layer has hooks, which would be lost.
     """
     model = copy.deepcopy(model)
     replacements: dict[int, nn.Module] = {}
     for item in find_modules(model).values():
         if isinstance(item.module, CompositeConv):
+            if hooked := why_hooked(item.module):
+                raise ConversionError(f"layer {item.name!r} can't be collapsed: {hooked}")
             try:
                 replacements[id(item.module)] = dense_layer(item.module)
             except NotLinearError as error:

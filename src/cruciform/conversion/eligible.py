@@ -107,6 +107,11 @@ def refusal(module: nn.Module) -> str | None:
         return "its weight is parametrised (weight norm, spectral norm, …): remove_parametrizations first"
     if "forward" in vars(module):
         return "its forward was exchanged for another, which its replacement would not have"
+    return why_hooked(module)
+
+
+def why_hooked(module: nn.Module) -> str | None:
+    """Returns why a module with hooks must not be replaced; None where it has none."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     if any(getattr(module, name, None) for name in hooks):
         return "it has hooks, which its replacement would not have: remove them first and add them again after"

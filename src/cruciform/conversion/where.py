@@ -96,4 +96,5 @@ def share(at_least: float) -> Where:
 
 def matches(names: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
     """Whether any of the names matches any of the patterns."""
-    return any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
+    # A name may hold square brackets, which are no pattern where it is written out.
+    return any(name == pattern or fnmatchcase(name, pattern) for name in names for pattern in patterns)
