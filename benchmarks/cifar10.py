@@ -56,6 +56,9 @@ def record(finishes: Sequence[Finish], command: str) -> None:
         summary["train_time_ratio"] = round(found[LOW_RANK]["seconds"] / found[DENSE]["seconds"], 3)
         summary["lowrank_behind"] = round(found[DENSE]["accuracy"] - found[LOW_RANK]["accuracy"], 3)
         draw_race(curves([*groups[DENSE], *groups[LOW_RANK]]), PICTURE)
+    if "nin" in found and "nin_c3_lr" in found:
+        summary["nin_time_ratio"] = round(found["nin_c3_lr"]["seconds"] / found["nin"]["seconds"], 3)
+        summary["nin_c3_lr_behind"] = round(found["nin"]["accuracy"] - found["nin_c3_lr"]["accuracy"], 3)
     record_result(
         RESULT,
         summary=summary,

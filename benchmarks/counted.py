@@ -132,6 +132,18 @@ def derive_bench() -> Result:
     }
 
 
+def derive_nin() -> Result:
+    """The paper's CIFAR-10 networks: how long they take as they are deployed, by results/bench-nin.json."""
+    runs = read_file("bench-nin")["details"]
+    one, many = (runs[f"onnxruntime, batch {batch}, 1 thread"]["networks"] for batch in (1, 16))
+    return {
+        "summary": {"rounds": len(one["nin"]["milliseconds_rounds"])},
+        "details": [
+            {"network": name, "one": one[name]["milliseconds"], "sixteen": many[name]["milliseconds"]} for name in one
+        ],
+    }
+
+
 def derive_networks() -> Result:
     """How many networks of which library were looked at."""
     deployed = {row["network"] for row in read_file("never-slower")["details"]}
@@ -151,4 +163,5 @@ COUNTED: dict[str, Callable[[], Result]] = {
     "scale": count_scale,
     "bench": derive_bench,
     "networks": derive_networks,
+    "nin": derive_nin,
 }

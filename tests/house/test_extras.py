@@ -80,6 +80,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", COMMANDS)
 def test_a_command_works_or_says_what_to_install(ended: dict[str, str], words: str) -> None:
     extra = COMMANDS[words]

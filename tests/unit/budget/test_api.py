@@ -81,6 +81,7 @@ def test_several_budgets_hold_together(setting: Setting, tmp_path: Path) -> None
     assert all(plan.predicted[name] <= limit for name, limit in plan.budgets.items())
 
 
+@pytest.mark.slow
 def test_protected_and_important_layers_are_spared(setting: Setting, tmp_path: Path) -> None:
     limits = {SECONDS: Limit(0.85, relative=True)}
     spared = plan_budget(network(), setting, limits, tmp_path, valuation=Valuation(protect=["4"]))

@@ -16,6 +16,7 @@ from cruciform.measure.macs import profile
 ALL = [suite for suites in SUITES.values() for suite in suites]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suite", ALL, ids=lambda suite: suite.baseline)
 def test_every_network_of_a_suite_can_be_built_and_costs_less_than_its_baseline(suite: Suite) -> None:
     baseline, *others = (

@@ -81,6 +81,7 @@ def some_choice(model: nn.Module) -> Choice:
     return Choice(Build(dict.fromkeys(composite_layers(model), "tail")), Timing((1.0,)), None, {}, (), ())
 
 
+@pytest.mark.slow
 def test_dense_is_shipped_where_nothing_beats_it() -> None:
     aten = torch.ops.aten
     choice, _ = choose(lambda graph: 0.002 * count(graph, aten.conv2d.default) + 0.002 * count(graph, CAT))
@@ -158,6 +159,7 @@ def test_a_network_of_one_output_can_be_compared_and_one_that_is_not_finite_can_
         largest_error(model, lambda images: expected, images)
 
 
+@pytest.mark.slow
 def test_layers_are_of_one_kind_only_where_all_that_decides_is_alike() -> None:
     torch.manual_seed(0)
     layers = [nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=6, dilation=6)]

@@ -57,7 +57,7 @@ def largest_error(model: nn.Module, graph: nn.Module, images: torch.Tensor) -> f
         return float((expected - graph(images)).abs().max() / (expected.max() - expected.min()))
 
 
-NAMES = ["normed", "joined", "nin_c3_lr", "cifar_fast_lr3"]
+NAMES = ["normed", "joined", *(pytest.param(name, marks=pytest.mark.slow) for name in ("nin_c3_lr", "cifar_fast_lr3"))]
 
 
 def operations(graph: GraphModule) -> Counter[object]:

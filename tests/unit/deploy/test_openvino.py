@@ -27,6 +27,7 @@ class SideBySide(nn.Module):
         return torch.stack([branch(x) for branch in self.branches], dim=1)
 
 
+@pytest.mark.slow
 def test_an_activation_behind_a_max_pooling_stays_behind_it(tmp_path: Path) -> None:
     torch.manual_seed(0)
     activations = (nn.GELU(), nn.SiLU(), nn.Hardswish(), nn.Mish(), nn.ReLU(), nn.ELU())
@@ -40,6 +41,7 @@ def test_an_activation_behind_a_max_pooling_stays_behind_it(tmp_path: Path) -> N
     assert not wrong, "computed before the pooling"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("affine", [False, True])
 def test_an_instance_norm_stays_one_operation(affine: bool, tmp_path: Path) -> None:
     import openvino

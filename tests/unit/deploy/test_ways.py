@@ -82,6 +82,7 @@ def test_every_way_of_onnx_runtime_computes_the_same_for_any_number_of_images(ba
             assert largest_error(model, engine, noise(images, SIZE)) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["plain", "image by image", "classifier as convolutions"])
 def test_a_graph_is_the_same_after_it_was_written(way: Way, tmp_path: Path) -> None:
     graph = capture(Classifier().eval(), SIZE)
@@ -90,6 +91,7 @@ def test_a_graph_is_the_same_after_it_was_written(way: Way, tmp_path: Path) -> N
     assert str(graph.graph) == before
 
 
+@pytest.mark.slow
 def test_maps_of_several_images_go_through_a_loop_too(tmp_path: Path) -> None:
     setting = Setting(TARGETS.get("onnxruntime"), SIZE, 4)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3)).eval()
@@ -136,6 +138,7 @@ def test_other_convolutions_of_volumes_stay_as_they_are() -> None:
     assert not volumes_as_maps_(capture(nn.Sequential(*layers), VOLUME), VOLUME)
 
 
+@pytest.mark.slow
 def test_a_converted_network_of_volumes_is_the_same_as_maps(tmp_path: Path) -> None:
     wide = [nn.Conv3d(1, 3 * FEWEST, 3, padding=1), nn.BatchNorm3d(3 * FEWEST), nn.ReLU(),
             nn.Conv3d(3 * FEWEST, 8, 3, padding=1), nn.ReLU(), nn.MaxPool3d(2)]  # fmt: skip

@@ -36,6 +36,7 @@ def new_pages(*, keep: bool) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="it is glibc that is told")
 def test_a_step_uses_the_pages_of_the_steps_before_it() -> None:
     assert new_pages(keep=True) < 2

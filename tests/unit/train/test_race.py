@@ -125,6 +125,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
         read_finishes(tmp_path / "x.json")
 
 
+@pytest.mark.slow
 def test_runs_that_end_at_once_are_all_recorded(tmp_path: Path) -> None:
     result = tmp_path / "race.json"
     work = f"""

@@ -24,6 +24,7 @@ for _ in range(60):
 """
 
 
+@pytest.mark.slow
 def test_a_network_may_outlive_its_group() -> None:
     """An error on its way up holds the wrapped network while the group is destroyed. Without care it hangs, soon."""
     done = subprocess.run([sys.executable, "-c", WORK], capture_output=True, text=True, timeout=50, check=False)

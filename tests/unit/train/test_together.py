@@ -23,6 +23,7 @@ from cruciform.train.network import build_model
 from cruciform.train.run import Run
 from cruciform.train.runtime import Alone, Together
 
+pytestmark = pytest.mark.slow  # every process begins by importing torch
 SAMPLES = 40  # of the training set, see conftest
 SMALL = ["model.options.widths=[8, 8, 8]", "epochs=2", "batch=16", "log.tensorboard=false", "precision=fp32"]
 
