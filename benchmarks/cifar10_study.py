@@ -85,7 +85,12 @@ FALLING = ["precision=bf16", 'schedule={kind = "one-cycle", start = 0.2, peak = 
 NIN = {
     f"{name}-rate-{rate}": (f"{name}_cifar10", [*FALLING, f"optimiser.rate={rate}"])
     for name in ("nin", "nin_c3_lr")
-    for rate in (0.025, 0.05, 0.1)
+    for rate in (0.025, 0.05, 0.1, 0.2, 0.4)
+} | {
+    # Without norms the gradient is clipped in every step of SGD; AdamW takes steps of one size by itself.
+    f"{name}-adamw-{rate}": (f"{name}_cifar10", [*FALLING, f'optimiser={{kind = "adamw", rate = {rate}}}'])
+    for name in ("nin", "nin_c3_lr")
+    for rate in (0.0005, 0.001, 0.002)
 }
 # A network of somebody else's, with batch norm, as people would convert and train it: which start suits it?
 OTHERS = {
