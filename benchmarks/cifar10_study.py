@@ -90,7 +90,7 @@ NIN = {
     # Without norms the gradient is clipped in every step of SGD; AdamW takes steps of one size by itself.
     f"{name}-adamw-{rate}": (f"{name}_cifar10", [*FALLING, f'optimiser={{kind = "adamw", rate = {rate}}}'])
     for name in ("nin", "nin_c3_lr")
-    for rate in (0.0005, 0.001, 0.002)
+    for rate in (0.001, 0.002, 0.004)
 }
 # A network of somebody else's, with batch norm, as people would convert and train it: which start suits it?
 OTHERS = {
