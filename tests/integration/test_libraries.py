@@ -155,6 +155,7 @@ def test_a_child_that_dies_is_a_failure_with_its_exit_code(tmp_path: Path, monke
     assert finding.eligible
 
 
+@pytest.mark.slow
 def test_all_networks_are_listed() -> None:
     names = list_networks(("torchvision", "timm", "monai"))
     assert len([name for name in names if name.startswith("torchvision:")]) >= 121

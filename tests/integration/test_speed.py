@@ -3,7 +3,10 @@
 import importlib.util
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.slow
 def test_twenty_thousand_plans_a_second() -> None:
     path = Path(__file__).parents[2] / "benchmarks" / "plan_arithmetic.py"
     spec = importlib.util.spec_from_file_location("plan_arithmetic", path)

@@ -160,6 +160,7 @@ def test_a_network_of_the_users_own_can_be_read_again(tmp_path: Path, monkeypatc
     assert load("out", mynet.make())(torch.zeros(1, *SIZE)).shape == (1, 16, 28, 28)
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_model_directory_with_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cruciform.budget.network.time_network", measured)
     macs = profile(create_model("cifar_fast"), SIZE).macs

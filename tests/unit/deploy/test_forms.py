@@ -94,6 +94,7 @@ def test_split_layers_read_without_a_concatenation() -> None:
     assert counts[CAT] == 1, "the last one, in front of the fully connected layers"
 
 
+@pytest.mark.slow
 def test_forms_can_be_mixed() -> None:
     model = network("vgg11_gmp_lr")
     forms: dict[str, Form] = dict(zip(composite_layers(model), ["dense", "split", "tail", "concat"] * 2, strict=True))
@@ -101,6 +102,7 @@ def test_forms_can_be_mixed() -> None:
     assert largest_error(model, graph, torch.randn(2, *SIZE)) < 1e-5
 
 
+@pytest.mark.slow
 def test_batch_norm_is_folded_in_every_form() -> None:
     model = network("normed")
     for form in FORMS:

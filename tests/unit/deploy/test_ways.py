@@ -70,6 +70,7 @@ def test_a_network_of_maps_is_left_whole() -> None:
     assert cut(graph) == (graph, None, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 4])
 def test_every_way_of_onnx_runtime_computes_the_same_for_any_number_of_images(batch: int, tmp_path: Path) -> None:
     setting = Setting(TARGETS.get("onnxruntime"), SIZE, batch)
