@@ -98,7 +98,7 @@ def _inner_product(a: Tensor, b: Tensor, **_: Any) -> Work:
 
 def _tensor_product(a: Tensor, b: Tensor, dims: Any = 2, **_: Any) -> Work:
     contracted = a.shape[a.ndim - dims :] if isinstance(dims, int) else [a.shape[axis] for axis in dims[0]]
-    return Work(a.numel() * b.numel() // prod(contracted))
+    return Work(a.numel() * b.numel() // max(1, prod(contracted)))
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> Work:
@@ -115,8 +115,8 @@ def _recurrent(x: Tensor, state: Any, weights: Any, *_: Any) -> Work | None:
     return Work(steps * sum(weight.numel() for weight in weights if weight.ndim == 2), biases)
 
 
-def _recurrent_cell(x: Tensor, _: Any, *weights: Tensor | None) -> Work | None:
-    return _recurrent(x, _, [weight for weight in weights if weight is not None])
+def _recurrent_cell(x: Tensor, state: Any, *weights: Tensor | None) -> Work | None:
+    return _recurrent(x, state, [weight for weight in weights if weight is not None])
 
 
 def _multi_head_attention(

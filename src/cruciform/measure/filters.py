@@ -112,12 +112,11 @@ def layer_filters(name: str, layer: nn.Module) -> LayerFilters:
         weights: Weights = [[weight.detach().float().cpu() for weight in stage] for stage in stage_weights_of(layer)]
         finite = all(bool(weight.isfinite().all()) for stage in weights for weight in stage)
         why_not = (plan.obstacle or "") if finite else "its weights are not all finite"
-        linear = not why_not
-        kernel = _kernel(plan, weights) if linear else None
+        kernel = None if why_not else _kernel(plan, weights)
         values = singular_values(kernel) if kernel is not None else torch.zeros(0)
         groups = []
         for index, stage in enumerate(plan.stages):
-            shares = _energies(plan, weights, index) if linear else [None] * len(stage.groups)
+            shares = [None] * len(stage.groups) if why_not else _energies(plan, weights, index)
             groups += [
                 GroupFilters(index, join_sizes(group.kernel), weight, share)
                 for group, weight, share in zip(stage.groups, weights[index], shares, strict=True)

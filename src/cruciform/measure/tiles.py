@@ -1,8 +1,8 @@
 """Filters as small pictures: plain numbers from −1 to 1, None where a filter has no tap or no finite weight.
 
 The strongest filters come first. A filter has a slice for each channel that it reads; what is shown is the slice with
-the most energy, scaled by its own largest weight. A line of a 1-D filter is one row; a 3-D
-filter is its planes side by side.
+the most energy, scaled by its own largest weight. A line of a 1-D filter is one row; a
+3-D filter is its planes side by side.
 """
 
 from contextlib import suppress
