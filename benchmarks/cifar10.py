@@ -5,7 +5,8 @@ recorded when it ends, and not run again; runs that were interrupted go on. Two 
 networks or seeds. Other work may go on beside them: accuracies do not depend on it, and times are not taken from here.
 They are epochs × images ÷ the speed of a quiet machine (``training_speed.py``, all networks in turns).
 
-    python benchmarks/cifar10.py nin --seeds 2 --precision fp32        the paper's question; writes results/cifar10.json
+    python benchmarks/cifar10.py nin --seeds 2 --precision fp32 --workers 2
+                                                                       the paper's question; writes results/cifar10.json
     python benchmarks/cifar10.py fast --seeds 5 --precision fp32       the race, into the same file
     python benchmarks/cifar10.py fast --seeds 5 --only cifar_fast --precision fp32    one of its networks
     python benchmarks/cifar10.py fast --first 3 --seeds 5 --precision fp32            its seeds 3 and 4
@@ -24,7 +25,7 @@ from cruciform.cli.progress import make_observer
 from cruciform.measure.record import record_result
 from cruciform.plot.race import draw_race
 from cruciform.train.cookbook import load_recipe
-from cruciform.train.race import Contestant, Finish, by_contestant, curves, run_race, summarise
+from cruciform.train.race import Contestant, Finish, Processes, by_contestant, curves, run_race, summarise
 from cruciform.train.race_result import add_finish, read_finishes
 
 ROOT = Path(__file__).parents[1]
@@ -75,6 +76,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the first seed to run; the ones before it are left out")
     parser.add_argument("--only", action="append", help="a network; may be repeated")
     parser.add_argument("--precision", choices=("bf16", "fp32"), default="bf16")
+    parser.add_argument("--workers", type=int, default=1, help="processes of each run")
     parser.add_argument("--runs", type=Path, default=Path("runs/cifar10"))
     given = parser.parse_args()
     contestants = [
@@ -87,11 +89,18 @@ def main() -> None:
         f"--seeds {given.seeds}",
         f"--precision {given.precision}",
         *(f"--only {name}" for name in given.only or ()),
+        *([f"--workers {given.workers}"] if given.workers > 1 else ()),
     ]
     command = " ".join(["python benchmarks/cifar10.py", given.suite, *options])
     known = read_finishes(RESULT)
     for finish in run_race(
-        contestants, range(given.first, given.seeds), given.runs, finished=known, observe=make_observer, command=command
+        contestants,
+        range(given.first, given.seeds),
+        given.runs,
+        finished=known,
+        observe=make_observer,
+        processes=Processes(given.workers, "local" if given.workers == 1 else "ddp"),
+        command=command,
     ):
         add_finish(finish, RESULT, lambda runs: record(runs, command))
         print(f"{finish.name} seed {finish.seed}: {finish.top1:.2%}, {finish.seconds:.0f} s", flush=True)

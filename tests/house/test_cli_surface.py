@@ -51,7 +51,7 @@ FLAGS = {
         "--workers",
         "--json",
     },
-    "race": {"--seeds", "--set", "--runs", "--result", "--plot", "--device", "--json"},
+    "race": {"--seeds", "--set", "--runs", "--result", "--plot", "--backend", "--workers", "--device", "--json"},
     "filters": {"--output", "--layer", "--input", "--json"},
     "recipes": {"--json"},
     "report": {"--output", "--rounds", "--deployment", "--input", "--json"},

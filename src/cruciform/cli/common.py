@@ -35,6 +35,10 @@ SizeOption = Annotated[
     str | None, typer.Option("--input", metavar="CxHxW", help="Channels and size of one input, as 3x224x224.")
 ]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
+BackendOption = Annotated[
+    str, typer.Option(help="local: this process; ddp: several, under torchrun; ray: on a Ray cluster.")
+]
+WorkersOption = Annotated[int, typer.Option(min=1, help="Processes, for ddp and ray.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 
 NO_DIRECTORY = (
@@ -48,6 +52,11 @@ def console(*, error: bool = False) -> Console:
     looked_at = (sys.stderr if error else sys.stdout).isatty()
     # No markup: names of files and messages of engines may hold square brackets.
     return Console(width=None if looked_at else 160, soft_wrap=True, stderr=error, markup=False)
+
+
+def processes_typed(backend: str, workers: int) -> list[str]:
+    """Returns the options that ask for these processes again; none for the usual one."""
+    return [] if backend == "local" else ["--backend", backend, "--workers", str(workers)]
 
 
 def find_model(

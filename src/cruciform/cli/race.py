@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cruciform.cli.common import (
+    BackendOption,
     DeviceOption,
     JsonOption,
+    WorkersOption,
     console,
     interruptible,
     picture,
     print_json,
     print_table,
+    processes_typed,
 )
 from cruciform.errors import OptionError
 
@@ -44,6 +47,8 @@ def race(
     plot: Annotated[
         Path | None, typer.Option(callback=picture, help="Draw accuracy against time into this file.")
     ] = None,
+    backend: BackendOption = "local",
+    workers: WorkersOption = 1,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
@@ -54,7 +59,7 @@ def race(
     Example: cruciform race cifar_fast_cifar10 cifar_fast_lr3_cifar10,epochs=14 --seeds 3 --plot race.png
     """
     from cruciform.cli.progress import make_observer
-    from cruciform.train.race import curves, run_race
+    from cruciform.train.race import Processes, curves, run_race
     from cruciform.train.race_result import add_finish, read_finishes, record_race
 
     contestants = [_contestant(text, changes or []) for text in recipes]
@@ -62,7 +67,7 @@ def race(
         raise OptionError(f"{' '.join(recipes)}: two of them would be called the same; give each changes of its own")
     finishes = read_finishes(result) if result else []
     settings = [f"--set {change}" for change in changes or ()]
-    command = " ".join(["cruciform race", *recipes, f"--seeds {seeds}", *settings])
+    command = " ".join(["cruciform race", *recipes, f"--seeds {seeds}", *settings, *processes_typed(backend, workers)])
     with interruptible("Go on with the same command"):
         for finish in run_race(
             contestants,
@@ -70,7 +75,7 @@ def race(
             folder,
             finished=finishes,
             observe=make_observer,
-            device=device,
+            processes=Processes(workers, backend, device),
             command=command,
         ):
             finishes.append(finish)

@@ -5,7 +5,16 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.common import DeviceOption, JsonOption, console, interruptible, print_json
+from cruciform.cli.common import (
+    BackendOption,
+    DeviceOption,
+    JsonOption,
+    WorkersOption,
+    console,
+    interruptible,
+    print_json,
+    processes_typed,
+)
 from cruciform.words import plural
 
 RUNS = Path("runs")
@@ -29,10 +38,8 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the last checkpoint, where there is one.")
     ] = False,
-    backend: Annotated[
-        str, typer.Option(help="local: this process; ddp: several, under torchrun; ray: on a Ray cluster.")
-    ] = "local",
-    workers: Annotated[int, typer.Option(min=1, help="Processes, for ddp and ray.")] = 1,
+    backend: BackendOption = "local",
+    workers: WorkersOption = 1,
     least: Annotated[
         int | None,
         typer.Option("--least-workers", min=1, help="For ray: go on with so few while machines are missing."),
@@ -65,8 +72,8 @@ def train(
     given = Run(Path(recipe))
     directory = run or (given.directory if given.exists else RUNS / Path(recipe).stem)
     job = Job(made, Run(directory), resume=resume, workers=workers, least=least, device=device, observe=make_observer)
-    among = "" if backend == "local" else f" --backend {backend} --workers {workers}"
-    with interruptible(f"Go on with: cruciform train {directory} --resume{among}"):
+    again = " ".join(["cruciform train", str(directory), "--resume", *processes_typed(backend, workers)])
+    with interruptible(f"Go on with: {again}"):
         speaks = start(job, backend)
     if not speaks:
         return

@@ -13,13 +13,13 @@ from typing import Any
 from cruciform.errors import RunError
 from cruciform.measure.macs import profile
 from cruciform.measure.record import hardware
+from cruciform.train.backends.backend import Job
 from cruciform.train.journal import read_journal
 from cruciform.train.judge import trained_network
-from cruciform.train.loop import train
 from cruciform.train.observer import Observer
 from cruciform.train.recipe import Recipe
 from cruciform.train.run import Run, differences
-from cruciform.train.runtime import Alone, pick_device
+from cruciform.train.start import start
 from cruciform.train.table import read_table
 from cruciform.words import plural
 
@@ -37,6 +37,24 @@ class Contestant:
 
     name: str
     recipe: Recipe
+
+
+@dataclass(frozen=True)
+class Processes:
+    """What each run of a race is computed by.
+
+    Attributes:
+        workers: How many there are.
+        backend: How they come to be.
+        device: What they compute on.
+    """
+
+    workers: int = 1
+    backend: str = "local"
+    device: str = "auto"
+
+
+ONE_PROCESS = Processes()
 
 
 @dataclass(frozen=True)
@@ -106,7 +124,7 @@ def run_race(
     *,
     finished: Sequence[Finish] = (),
     observe: Callable[[], Observer] = Observer,
-    device: str = "auto",
+    processes: Processes = ONE_PROCESS,
     command: str = "",
 ) -> Iterator[Finish]:
     """Yields each run's finish when it is there: all contestants with the first seed, then with the next.
@@ -117,7 +135,7 @@ def run_race(
         folder: Where the runs are kept; those that were interrupted go on.
         finished: What is known already and is not run again.
         observe: Makes those who watch a run.
-        device: What to compute on.
+        processes: What each run is computed by.
         command: What was typed, for the record.
     """
     known = {(finish.name, finish.seed): finish for finish in finished}
@@ -130,7 +148,9 @@ def run_race(
                 _check_same(known[contestant.name, seed], recipe)
                 continue
             run = Run(folder / f"{contestant.name}-{seed}")
-            train(recipe, run, Alone(pick_device(device)), resume=True, observers=[observe()])
+            job = Job(recipe, run, resume=True, workers=processes.workers, device=processes.device, observe=observe)
+            if not start(job, processes.backend):  # one of torchrun's processes, which does not speak for the others
+                raise RunError("a race starts the processes of its runs by itself; call it without torchrun")
             yield replace(read_finish(run, contestant.name), hardware=hardware(), command=command)
 
 

@@ -15,6 +15,7 @@ from cruciform.cli.race import _contestant
 from cruciform.errors import OptionError, RunError
 from cruciform.plot.race import draw_race
 from cruciform.train.cookbook import load_recipe
+from cruciform.train.journal import read_journal
 from cruciform.train.judge import judge
 from cruciform.train.race import Contestant, Finish, run_race, summarise
 from cruciform.train.race_result import read_finishes, record_race
@@ -50,6 +51,25 @@ def test_contestants_run_in_turns_and_a_finished_one_is_not_run_again(data: Path
     other = [Contestant("cifar_fast", both[0].recipe.model_copy(update={"epochs": 3}))]
     with pytest.raises(RunError, match="cifar_fast with seed 0 is recorded with another recipe"):
         list(run_race(other, range(1), tmp_path / "runs", finished=again))
+
+
+@pytest.mark.slow
+def test_the_runs_of_a_race_may_be_of_several_processes_which_it_starts_by_itself(data: Path, tmp_path: Path) -> None:
+    made = recipe("cifar_fast_cifar10", data)
+    options = ["--seeds", "1", "--backend", "ddp", "--workers", "2", "--runs", str(tmp_path / "runs"), "--json"]
+    changes = [text for change in [*SMALL, f'data.path="{data}"'] for text in ("--set", change)]
+    race = [sys.executable, "-m", "cruciform", "race", "cifar_fast_cifar10", *changes, *options]
+    (finish,) = json.loads(subprocess.run(race, check=True, capture_output=True, text=True).stdout)
+    assert finish["command"].endswith("--backend ddp --workers 2")
+    assert len(finish["curve"]) == made.epochs
+    start, *_ = read_journal(tmp_path / "runs" / "cifar_fast_cifar10-0" / "log.jsonl")
+    assert start["world"] == 2
+
+    joined = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *race[1:]]
+    joined[joined.index(str(tmp_path / "runs"))] = str(tmp_path / "joined")
+    done = subprocess.run(joined, check=False, capture_output=True, text=True)
+    assert done.returncode
+    assert "call it without torchrun" in done.stderr
 
 
 @pytest.mark.parametrize("changes", [["model.name=cifar_fast_lr"], ["model.scheme=lr"]], ids=["built", "converted"])
