@@ -7,13 +7,15 @@ final name finds everything; whoever finds a manifest can tell whether anything 
 
 import errno
 import fcntl
+import glob
 import hashlib
 import json
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,9 @@ from cruciform.errors import DamagedError
 MANIFEST = "manifest.json"
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Error numbers that mean: no room."""
+
+FORGOTTEN = 24 * 3600
+"""Seconds after which nobody is still writing a directory that has not got its name."""
 
 _PART = ".part-"
 
@@ -129,6 +134,7 @@ def new_directory(directory: Path, *, manifest: Mapping[str, Any] | None = None)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
+    _remove_forgotten(directory)
 
 
 def refuse_own_place(directory: Path) -> None:
@@ -140,6 +146,14 @@ def refuse_own_place(directory: Path) -> None:
 
 def _hidden(directory: Path) -> Path:
     return directory.with_name(f"{_PART}{directory.name}-{secrets.token_hex(4)}")
+
+
+def _remove_forgotten(directory: Path) -> None:
+    """Removes what killed processes left of a directory that is whole by now; not what another may still write."""
+    for left in directory.parent.glob(f"{_PART}{glob.escape(directory.name)}-{'[0-9a-f]' * 8}"):
+        with suppress(OSError):  # another removes it, too
+            if time.time() - left.stat().st_mtime > FORGOTTEN:
+                shutil.rmtree(left)
 
 
 def _rename(part: Path, directory: Path) -> None:

@@ -1,12 +1,13 @@
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from cruciform import files
 from cruciform.errors import DamagedError
-from cruciform.files import new_directory, read_manifest, refuse_own_place, sweep, write_text
+from cruciform.files import FORGOTTEN, new_directory, read_manifest, refuse_own_place, sweep, write_text
 
 
 def make(directory: Path, text: str = "hello") -> Path:
@@ -116,6 +117,16 @@ def test_leftovers_of_killed_processes_are_swept(tmp_path: Path) -> None:
     assert len(sweep(tmp_path)) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
     assert sweep(tmp_path / "absent") == []
+
+
+def test_what_a_killed_process_left_goes_when_its_directory_is_written_a_day_later(tmp_path: Path) -> None:
+    names = {"left": ".part-x-0123abcd", "writing": ".part-x-4567abcd", "of_another": ".part-x-y-0123abcd"}
+    for name in names.values():
+        (tmp_path / name / "within").mkdir(parents=True)
+    for name in (names["left"], names["of_another"]):
+        os.utime(tmp_path / name, (0, time.time() - FORGOTTEN - 60))
+    make(tmp_path / "x")
+    assert {path.name for path in tmp_path.iterdir()} == {"x", names["writing"], names["of_another"]}
 
 
 def test_what_only_lacks_its_name_gets_it(tmp_path: Path) -> None:
