@@ -23,7 +23,7 @@ def at_quiet_speed(finish: Finish) -> Finish:
     Where its speed is not known yet, with those that passed, and says so.
     """
     speeds = json.loads(SPEEDS.read_text("utf-8"))["summary"] if SPEEDS.is_file() else {}
-    name = speed_name(finish.name, finish.recipe["precision"])
+    name = speed_name(finish.recipe["model"]["name"], finish.recipe["precision"])
     speed = speeds.get(f"{name}_images_per_second")
     if speed is None:
         print(f"{name}: {SPEEDS.name} has no speed of it; its times are those that passed, beside whatever else ran")
