@@ -235,3 +235,19 @@ def test_a_dead_network_is_untrainable() -> None:
     found = diagnose(chain(4, scale=1e-30), (3, 8, 8))
     assert not found.trainable
     assert found.advice
+
+
+def test_what_layers_between_the_blocks_do_is_told_apart() -> None:
+    """A transposed convolution is no block of the table; its share of the loss must not be put on those that are."""
+    torch.manual_seed(0)
+    between = nn.ConvTranspose2d(16, 16, 3, padding=1)
+    nn.init.normal_(between.weight, std=1e-3)
+    network = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1), between, nn.Conv2d(16, 16, 3, padding=1)
+    )
+    found = diagnose(network, (3, 16, 16))
+    ratios = [block.gradient_ratio for block in found.blocks][1:]
+    mean = float(found.advice.split("variance by ")[1].split(" ")[0])
+    assert min(ratios) - 0.01 <= mean <= max(ratios) + 0.01
+    rest = float(found.advice.split("not listed scale it by ")[1].split(". ")[0])
+    assert rest == pytest.approx(found.gradient_over_depth / math.prod(ratios), rel=0.1)

@@ -13,7 +13,9 @@ import pytest
 import torch
 from PIL import Image as Pillow
 from torch import nn
+from typer.testing import CliRunner
 
+from cruciform.cli.main import app
 from cruciform.conversion.api import Rules, apply_conversion_
 from cruciform.data.folder import FolderSource, decode, read_image
 from cruciform.data.shard_index import INDEX, MANIFEST, Manifest
@@ -344,3 +346,22 @@ def test_a_heading_takes_its_next_line_along() -> None:
     assert [first_line(error) for error in (RuntimeError("one\ntwo"), RuntimeError("only:"), RuntimeError())] == [
         "one", "only:", "RuntimeError"
     ]  # fmt: skip
+
+
+def test_a_file_is_not_replaced_by_what_its_name_does_not_say(tmp_path: Path) -> None:
+    precious = tmp_path / "network.py"
+    precious.write_text("mine")
+    for words in (
+        ["predict", "run", "images", "-o"],
+        ["report", "nin", "-o"],
+        ["coverage", "--result"],
+        ["coverage", "--table"],
+        ["coverage", "--journal"],
+        ["bench", "--result"],
+        ["race", "nin_cifar10", "--result"],
+        ["paper", "timings", "--result"],
+    ):
+        ended = CliRunner().invoke(app, [*words, str(precious)])
+        assert isinstance(ended.exception, OptionError), words
+        assert "network.py would be written as ." in str(ended.exception)
+    assert precious.read_text() == "mine"

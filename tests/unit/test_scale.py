@@ -1,6 +1,7 @@
 """The model of scale, against figures that others published and arithmetic that was done elsewhere."""
 
 import json
+import math
 
 import pytest
 from typer.testing import CliRunner
@@ -110,3 +111,9 @@ def test_the_command_names_every_assumption_and_its_source() -> None:
     found = json.loads(CliRunner().invoke(app, [*words, "--assume", "price=1", "--json"]).output)
     assert found["assumptions"]["price"] == {"value": 1.0, "unit": "$ per GPU-hour", "source": "given"}
     assert found["networks"]["vgg11_gmp_lr"]["gradient_bytes"] == 4 * 26_054_888
+
+
+@pytest.mark.parametrize("images", [0.0, -5.0, math.nan, math.inf])
+def test_no_job_is_of_images_that_are_no_number(images: float) -> None:
+    with pytest.raises(OptionError, match="images, GPUs and link must be above 0"):
+        Job(images, 8, 1e9)

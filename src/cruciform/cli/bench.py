@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, console, find_target, measuring, picture, print_json, print_table
+from cruciform.cli.common import JsonOption, console, ending, find_target, measuring, picture, print_json, print_table
 from cruciform.words import plural
 
 
@@ -17,7 +17,9 @@ def bench(
     threads: Annotated[int, typer.Option(min=1, help="One: processor time; more: time on the wall.")] = 1,
     rounds: Annotated[int, typer.Option(min=2, help="Turns of each network; the shortest counts.")] = 7,
     patience: Annotated[float, typer.Option(min=0, help="Seconds for each network's search, layer by layer.")] = 120,
-    result: Annotated[Path | None, typer.Option(help="Record into this file, each part when it is done.")] = None,
+    result: Annotated[
+        Path | None, typer.Option(callback=ending(".json"), help="Record into this file, each part when it is done.")
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(callback=picture, help="Draw MACs against milliseconds into this file.")
     ] = None,

@@ -63,10 +63,13 @@ def find_model(
     name: str, size: str | None, *, init: str | None = None, trained: bool = False
 ) -> "tuple[nn.Module, tuple[int, ...]]":
     """Returns the network of a name, and the size of its input."""
-    from cruciform.nn.initialise import initialise_
+    from cruciform.nn.init import RULES
+    from cruciform.nn.initialise import AUTO, initialise_
     from cruciform.sources.build import build_network, split_reference
     from cruciform.sources.source import SOURCES
 
+    if init and init != AUTO:
+        RULES.get(init)  # or it would be told as an unknown network
     source, _ = split_reference(name)
     if source not in SOURCES:
         if size is None:
@@ -176,6 +179,19 @@ def picture(path: Path | None) -> Path | None:
 
         check_picture(path)
     return path
+
+
+def ending(suffix: str) -> Callable[[Path | None], Path | None]:
+    """Returns what refuses a file of another ending: one that is there would be replaced by what it does not say."""
+
+    def check(path: Path | None) -> Path | None:
+        if path is not None and path.is_dir():
+            raise OptionError(f"{path} is a folder; name a file, for instance {path / f'x{suffix}'}")
+        if path is not None and path.suffix.lower() != suffix:
+            raise OptionError(f"{path} would be written as {suffix} is; call it {path.with_suffix(suffix)}")
+        return path
+
+    return check
 
 
 def find_images(name: str, *, count: int = 300) -> "NDArray[Any]":

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, console, print_json, print_table
+from cruciform.cli.common import JsonOption, console, ending, print_json, print_table
 from cruciform.errors import OptionError
 
 if TYPE_CHECKING:
@@ -21,10 +21,18 @@ def coverage(
     scheme: Annotated[str, typer.Option(help="What to convert into.")] = "lr",
     sample: Annotated[int | None, typer.Option(min=1, help="Examine only so many networks, evenly spread.")] = None,
     journal: Annotated[
-        Path, typer.Option(help="Where findings are kept as they come; an interrupted run goes on from there.")
+        Path,
+        typer.Option(
+            callback=ending(".jsonl"),
+            help="Where findings are kept as they come; an interrupted run goes on from there.",
+        ),
     ] = Path("runs/coverage.jsonl"),
-    result: Annotated[Path | None, typer.Option(help="Record the result in this file (.json).")] = None,
-    table: Annotated[Path | None, typer.Option(help="Write a table for the docs into this file (.md).")] = None,
+    result: Annotated[
+        Path | None, typer.Option(callback=ending(".json"), help="Record the result in this file (.json).")
+    ] = None,
+    table: Annotated[
+        Path | None, typer.Option(callback=ending(".md"), help="Write a table for the docs into this file (.md).")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Convert every network of a library; exit code 1 if less than 99 % of those that can be are.

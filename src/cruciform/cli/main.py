@@ -5,6 +5,7 @@ carried out as given, 3 and above what the error's class says (``cruciform.error
 SIGHUP, SIGINT or SIGTERM with the state saved.
 """
 
+import io
 import sys
 from typing import Annotated
 
@@ -83,6 +84,8 @@ def _options(
 
 def run() -> None:
     """Runs the program."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that knows no × shows a ?, not a traceback
     try:
         app()
     except CruciformError as error:

@@ -6,7 +6,16 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, SizeOption, console, find_trained, measuring, print_json, print_table
+from cruciform.cli.common import (
+    JsonOption,
+    SizeOption,
+    console,
+    ending,
+    find_trained,
+    measuring,
+    print_json,
+    print_table,
+)
 from cruciform.words import plural
 
 app = typer.Typer(no_args_is_help=True, help="The paper's tables and figures, from our own counts.")
@@ -136,7 +145,9 @@ def timings(
     target: Annotated[str, typer.Option(help="The engine, one of those of 'cruciform deploy'.")] = "onnxruntime",
     batch: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 1,
     rounds: Annotated[int, typer.Option(min=2, help="Turns of each filter group; the shortest counts.")] = 15,
-    result: Annotated[Path, typer.Option(help="Record into this file.")] = Path("results/paper-timings.json"),
+    result: Annotated[Path, typer.Option(callback=ending(".json"), help="Record into this file.")] = Path(
+        "results/paper-timings.json"
+    ),
     size: Annotated[int, typer.Option(min=32, help="Height and width of the image.")] = 224,
     as_json: JsonOption = False,
 ) -> None:

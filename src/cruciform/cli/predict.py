@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, console, print_json, progress_bar
-from cruciform.errors import OptionError
+from cruciform.cli.common import JsonOption, console, ending, print_json, progress_bar
 from cruciform.words import plural
 
 
@@ -15,7 +14,10 @@ def predict(
         str, typer.Argument(metavar="MODEL", help="An artefact of 'cruciform deploy', or a run of 'cruciform train'.")
     ],
     images: Annotated[str, typer.Argument(metavar="IMAGES", help="A folder of images, or a set of shards.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The .parquet file to write.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", callback=ending(".parquet"), help="The .parquet file to write."),
+    ],
     top: Annotated[int, typer.Option(min=1, help="Classes to keep for each image, the best ones.")] = 5,
     batch: Annotated[int, typer.Option(min=1, help="Images that the network sees at a time.")] = 16,
     part: Annotated[int, typer.Option(min=1, help="Images between two points that it can go on from.")] = 1024,
@@ -38,8 +40,6 @@ def predict(
     from cruciform.predict.parts import Asking
     from cruciform.predict.run import Request, run_prediction
 
-    if output.is_dir():
-        raise OptionError(f"{output} is a folder; name a file, for instance {output / 'predictions.parquet'}")
     request = Request(model, images, str(output), threads, trust)
     with progress_bar("predicting, parts") as advance:
         found = run_prediction(request, Asking(top, batch, part), workers=workers if on_ray else None, advance=advance)

@@ -11,6 +11,7 @@ from cruciform.cli.common import (
     JsonOption,
     WorkersOption,
     console,
+    ending,
     interruptible,
     picture,
     print_json,
@@ -42,7 +43,11 @@ def race(
         "runs/race"
     ),
     result: Annotated[
-        Path | None, typer.Option(help="Record into this file, each run when it ends; what is in it is not run again.")
+        Path | None,
+        typer.Option(
+            callback=ending(".json"),
+            help="Record into this file, each run when it ends; what is in it is not run again.",
+        ),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(callback=picture, help="Draw accuracy against time into this file.")
@@ -116,8 +121,8 @@ def _print(finishes: "list[Finish]") -> None:
                 f"{found['mmacs']:.1f}",
                 f"{found['params']:,.0f}",
                 f"{found['seeds']:.0f}",
-                f"{found['plain_accuracy']:.2f} ± {found['plain_accuracy_deviation']:.2f}",
-                f"{found['accuracy']:.2f} ± {found['accuracy_deviation']:.2f}",
+                _mean(found, "plain_accuracy"),
+                _mean(found, "accuracy"),
                 f"{found['seconds']:,.0f}",
                 f"{found['images_per_second']:,.0f}",
                 *(_reached(seconds) for seconds in marks),
@@ -126,6 +131,11 @@ def _print(finishes: "list[Finish]") -> None:
     columns = ("contestant", "MMACs", "parameters", "seeds", "plain %", "with mirror images %", "seconds", "images/s")
     print_table("The race", (*columns, *(f"s to {mark:.0%}" for mark in MARKS)), rows)
     console().print("means over the seeds ± their standard deviation; seconds of training, evaluations not counted")
+
+
+def _mean(found: "dict[str, float]", what: str) -> str:
+    deviation = found.get(f"{what}_deviation")  # one seed has none
+    return f"{found[what]:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
 
 
 def _reached(seconds: "list[float | None]") -> str:

@@ -5,12 +5,26 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, ModelArgument, SizeOption, console, find_trained, measuring, print_json
+from cruciform.cli.common import (
+    JsonOption,
+    ModelArgument,
+    SizeOption,
+    console,
+    ending,
+    find_trained,
+    measuring,
+    print_json,
+)
 
 
 def report(
     model: ModelArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", dir_okay=False, metavar="HTML", help="Write this file.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", dir_okay=False, metavar="HTML", callback=ending(".html"), help="Write this file."
+        ),
+    ],
     rounds: Annotated[int, typer.Option(min=0, help="How often layers are timed; 0 leaves times out.")] = 5,
     deployments: Annotated[
         list[Path] | None,

@@ -10,21 +10,40 @@ from cruciform.data.image_guard import refuse_many_scans, refuse_many_segments
 from cruciform.data.pillow import Pillow
 from cruciform.data.source import DATASETS, Image, Opening, Sample, need_path
 from cruciform.errors import BadSampleError, DataError
+from cruciform.words import plural
 
 NAMES = {"train": ("train",), "test": ("val", "test", "validation")}
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})
 FORMATS = ("JPEG", "PNG", "WEBP")
+OTHER_PICTURES = frozenset({".avif", ".bmp", ".gif", ".heic", ".jp2", ".pgm", ".ppm", ".tif", ".tiff"})
+"""Suffixes of images that are not read; whoever has them must know."""
+
 MOST_BYTES = 64 * 2**20
 MOST_PIXELS = {"JPEG": 64 * 10**6, "PNG": 40 * 10**6, "WEBP": 40 * 10**6}
 """What is decoded within a second and a gigabyte."""
 
 
 def images_by_class(folder: Path) -> dict[str, list[Path]]:
-    """Returns the images of each class, both sorted. A folder without images is a class too, a hidden one is none."""
-    return {
-        name: sorted(path for path in (folder / name).iterdir() if path.suffix.lower() in SUFFIXES)
-        for name in sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    }
+    """Returns the images of each class, both sorted. An empty folder is a class too, a hidden one is none."""
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return {name: _images(folder / name) for name in names}
+
+
+def _images(folder: Path) -> list[Path]:
+    found, others = [], []
+    for path in sorted(path for path in folder.iterdir() if not path.name.startswith(".")):
+        suffix = path.suffix.lower()
+        if suffix in SUFFIXES:
+            found.append(path)
+        elif suffix in OTHER_PICTURES or path.is_dir():
+            others.append(path)
+    if others:
+        raise DataError(
+            f"{folder} holds {plural(len(others), 'file or folder', 'files or folders')} that would be passed over, "
+            f"such as {others[0].name}; images of a class lie in its own folder, as "
+            f"{', '.join(sorted(SUFFIXES))}: convert the others or move them away"
+        )
+    return found
 
 
 class FolderSource:
@@ -48,6 +67,10 @@ class FolderSource:
             return Sample(read_image(path, self._short_side), label)
         except DataError as error:
             raise BadSampleError(index, str(path), str(error)) from error
+
+    def describe(self, index: int) -> str:
+        """Returns its file."""
+        return str(self._files[index][0])
 
 
 @DATASETS.register("folder")

@@ -24,7 +24,8 @@ class ForeignTransform:
 
     Attributes:
         function: Takes a Pillow image where the sample is one in bytes, else the array; returns a Pillow image, an
-            array with channels last, or a tensor with channels first. albumentations' own are called their way.
+            array with channels last, or a tensor with channels first; of bytes, bytes. albumentations' own are called
+            their way.
     """
 
     function: Callable[..., Any]
@@ -37,11 +38,19 @@ class ForeignTransform:
         np.random.seed(seed)
         torch.default_generator.manual_seed(seed)
         try:
-            return self._as_image(self._call(np.ascontiguousarray(image), seed))
+            made = self._as_image(self._call(np.ascontiguousarray(image), seed))
         finally:
             python_random.setstate(before[0])
             np.random.set_state(before[1])
             torch.set_rng_state(before[2])
+        if image.dtype == np.uint8 and np.issubdtype(made.dtype, np.floating):
+            # The images that a network is judged on stay bytes: it would be trained on another scale.
+            raise DataError(
+                f"the transform makes {made.dtype} of bytes; data.mean and data.deviation scale them later, as those "
+                "that are judged, so leave out ToTensor and Normalize: torchvision's v2.PILToTensor() and timm's "
+                "create_transform(..., normalize=False) keep bytes"
+            )
+        return made
 
     def _call(self, image: Image, seed: int) -> Any:
         if type(self.function).__module__.partition(".")[0] == "albumentations":

@@ -12,7 +12,7 @@ from torch import Tensor
 from cruciform.data.foreign import ForeignTransform
 from cruciform.data.grain import read_ahead
 from cruciform.data.order import Order, share_of
-from cruciform.data.randomness import KeyedGenerator
+from cruciform.data.randomness import KeyedGenerator, SampleGenerator
 from cruciform.data.source import Image, Sample, Source
 from cruciform.data.transforms import Transform
 from cruciform.errors import BadSampleError, DataError
@@ -76,10 +76,7 @@ class Loader:
             samples = self._stand_in(numbers[0])
         images = []
         for number, sample in samples.items():
-            image, draws = sample.image, random.at(epoch, number)
-            for transform in self.transforms:
-                image = transform(image, draws)
-            images.append(image)
+            images.append(self._transformed(number, sample.image, random.at(epoch, number)))
         return Batch(
             _stack(images),
             torch.tensor([sample.label for sample in samples.values()]),
@@ -88,6 +85,14 @@ class Loader:
             total=len(positions),
             bad=tuple(bad) if mine else (),
         )
+
+    def _transformed(self, number: int, image: Image, draws: SampleGenerator) -> Image:
+        try:
+            for transform in self.transforms:
+                image = transform(image, draws)
+        except DataError as error:
+            raise DataError(f"{self.source.describe(number)}: {error}") from error
+        return image
 
     def _samples(self, numbers: Sequence[int]) -> tuple[dict[int, Sample], list[BadSampleError]]:
         """Reads samples; those that can't be read are told apart and not kept silent."""

@@ -41,6 +41,10 @@ class Source(Protocol):
 
     def __getitem__(self, index: int) -> Sample: ...
 
+    def describe(self, index: int) -> str:
+        """Returns where a sample lies, for people who look for it."""
+        ...
+
 
 @dataclass(frozen=True)
 class ArraySource:
@@ -72,6 +76,10 @@ class ArraySource:
     def __getitem__(self, index: int) -> Sample:
         return Sample(self.images[index], int(self.labels[index]))
 
+    def describe(self, index: int) -> str:
+        """Returns its number."""
+        return f"sample {index}"
+
 
 @dataclass(frozen=True)
 class Part:
@@ -96,10 +104,19 @@ class Part:
     def __getitem__(self, index: int) -> Sample:
         return self.whole[self.numbers[index]]
 
+    def describe(self, index: int) -> str:
+        """Returns where it lies in the whole."""
+        return self.whole.describe(self.numbers[index])
+
 
 def spread(count: int, samples: int) -> list[int]:
     """Returns so many numbers of samples, evenly apart: of all classes also where one lies behind the other."""
     return [(2 * number + 1) * samples // (2 * count) for number in range(count)]
+
+
+def is_grouped(labels: NDArray[np.integer[Any]]) -> bool:
+    """Tells whether each class lies in one piece, as in folders, so that neighbours say little of the whole."""
+    return int(np.count_nonzero(labels[1:] != labels[:-1])) < len(np.unique(labels))
 
 
 class Opening(NamedTuple):

@@ -23,6 +23,13 @@ def _spatial(image: Image) -> tuple[int, ...]:
     return image.shape[:-1]
 
 
+def _too_small(image: Image, size: int) -> DataError:
+    return DataError(
+        f"a window of {size} can't be cut out of an image of {_spatial(image)}; in folders and shards, "
+        f"data.short_side={size} brings every image to at least that"
+    )
+
+
 def _cut(image: Image, corner: list[int], size: int) -> Image:
     return image[tuple(slice(start, start + size) for start in corner)]
 
@@ -54,7 +61,7 @@ class RandomCrop(Setting):
         """Returns a view where nothing is padded, else a copy."""
         extents = [length + 2 * self.padding for length in _spatial(image)]
         if min(extents) < self.size:
-            raise DataError(f"a window of {self.size} can't be cut out of an image of {_spatial(image)}")
+            raise _too_small(image, self.size)
         draws = random.random(len(extents))
         corner = [int(draw * (extent - self.size + 1)) for draw, extent in zip(draws, extents, strict=True)]
         if not self.padding:
@@ -99,7 +106,7 @@ class CentreCrop(Setting):
     def __call__(self, image: Image, random: np.random.Generator) -> Image:
         """Returns a view."""
         if min(_spatial(image)) < self.size:
-            raise DataError(f"a window of {self.size} can't be cut out of an image of {_spatial(image)}")
+            raise _too_small(image, self.size)
         return _cut(image, [(length - self.size) // 2 for length in _spatial(image)], self.size)
 
 

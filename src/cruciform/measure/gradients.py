@@ -180,8 +180,11 @@ def _advice(blocks: Sequence[Block], over_depth: float) -> str:
     if not (math.isfinite(over_depth) and over_depth > 0):
         return "the gradient is lost altogether: look for a layer whose outputs are all zero, or not finite"
     worst = max(blocks, key=lambda b: abs(math.log(b.gradient_ratio)) if b.gradient_ratio > 0 else math.inf)
-    mean = over_depth ** (1 / len(blocks))
-    return (
+    listed = math.prod(block.gradient_ratio for block in blocks)
+    listed = listed if math.isfinite(listed) and listed > 0 else over_depth
+    mean, rest = listed ** (1 / len(blocks)), over_depth / listed
+    between = "" if 0.9 < rest < 1.1 else f"layers between them that are not listed scale it by {rest:.2g}. "
+    return between + (
         f"each block scales the gradient's variance by {mean:.2f} on average, {worst.name} the most "
         f"({worst.gradient_ratio:.2f}). Scale the initial weights of each block, of one stage where it has several, by "
         f"{1 / math.sqrt(mean):.2f}, or initialise with cruciform.initialise_(model) (on the command line: --init "

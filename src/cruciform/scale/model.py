@@ -4,6 +4,7 @@ Data parallelism with a ring all-reduce between machines (links within a machine
 gradients in 32 bits, started while the backward pass still runs.
 """
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,7 +47,7 @@ class Job:
     link: float
 
     def __post_init__(self) -> None:
-        if self.images <= 0 or self.gpus < 1 or self.link <= 0:
+        if not (0 < self.images < math.inf and self.gpus >= 1 and 0 < self.link < math.inf):
             raise OptionError(f"images, GPUs and link must be above 0, not {self.images}, {self.gpus}, {self.link}")
 
 

@@ -8,6 +8,7 @@
 """
 
 import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,10 +61,19 @@ class Checkpoints:
     folder: Path
     keep: int = 2
 
-    def save(self, step: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> Path:
-        """Writes one, and only then removes what is too old."""
+    def save(
+        self, step: int, tensors: dict[str, Tensor], values: dict[str, Any], *, never_finite: Collection[str] = ()
+    ) -> Path:
+        """Writes one, and only then removes what is too old.
+
+        Args:
+            step: Its number.
+            tensors: The state; one that has become infinite or no number is not saved.
+            values: The rest of it, plain data.
+            never_finite: Names of tensors that need not be finite.
+        """
         for name, tensor in tensors.items():
-            if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            if name not in never_finite and tensor.is_floating_point() and not torch.isfinite(tensor).all():
                 raise NonFiniteError(f"{name} is not finite after step {step}, so it is not saved; {self._newest()}")
         path = self.folder / _name(step)
         try:

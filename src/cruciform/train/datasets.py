@@ -2,10 +2,8 @@
 
 from typing import NamedTuple
 
-import numpy as np
-
 from cruciform.data.open import open_dataset
-from cruciform.data.source import Opening, Part, Source, Split, spread
+from cruciform.data.source import Opening, Part, Source, Split, is_grouped, spread
 from cruciform.data.whitening import whiten
 from cruciform.errors import DataError
 from cruciform.train.recipe import DataTable
@@ -49,11 +47,11 @@ def _open(table: DataTable) -> Datasets:
 
 
 def _hold_out(source: Source, count: int) -> Datasets:
-    """Returns all but the last samples, and those. Where classes lie one after the other, as in folders, every k-th."""
+    """Returns all but the last samples, and those; where each class lies in one piece, as in folders, every k-th."""
     samples = len(source)
     if count >= samples:
         raise DataError(f"data.holdout={count} leaves nothing of {samples} training samples to train on")
-    if not (np.diff(source.labels.astype(np.int64)) >= 0).all():
+    if not is_grouped(source.labels):
         first = samples - count
         return Datasets(Part(source, range(first)), Part(source, range(first, samples)))
     held = spread(count, samples)

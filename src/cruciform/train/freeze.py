@@ -20,7 +20,9 @@ class Freeze:
         named = dict(model.named_parameters())
         self._until: dict[nn.Parameter, float] = {}
         for pattern, share in until.items():
-            self._until |= {named[name]: share for name in match(pattern, named, "freeze")}
+            # What does not learn anyway, since whoever made the network froze it, stays as it is.
+            chosen = [named[name] for name in match(pattern, named, "freeze")]
+            self._until |= {parameter: share for parameter in chosen if parameter.requires_grad}
         for parameter, share in self._until.items():
             if not share:
                 parameter.requires_grad_(False)

@@ -1,8 +1,10 @@
 """A network that learns: model, optimiser, scaler and average, what one step does to them, and their whole state."""
 
+import math
 import random as python_random
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,18 +25,26 @@ DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 LEAST_SCALE = 1.0  # a loss that overflows even unscaled is not a matter of scale
 
 
+class Taken(Enum):
+    """Whether a step was taken, and if not, why."""
+
+    YES = "yes"
+    OVERFLOWED = "the gradient is finite at a smaller scale of the loss, which the next step has"
+    FAILED = "the gradient is not finite"
+
+
 class StepResult(NamedTuple):
     """What a step came to.
 
     Attributes:
         loss: The sum of this rank's losses.
         norm: Of the gradient, over all ranks, before it was clipped.
-        failed: Whether the gradient was not finite for a reason that no smaller scale would mend.
+        taken: Whether the step was taken.
     """
 
     loss: float
     norm: float
-    failed: bool
+    taken: Taken
 
 
 class Learner:
@@ -57,9 +67,9 @@ class Learner:
         if runtime.device.type == "cpu":
             keep_freed_memory()
         self.recipe, self.runtime, self._classes = recipe, runtime, classes
-        self.model = model.to(runtime.device)
+        self.model = model.to(runtime.device).float()  # weights are kept in 32 bits, however they come
         if recipe.channels_last:
-            self.model = _channels_last(self.model)
+            _channels_last_(self.model)
         self._freeze = Freeze(self.model, recipe.freeze)
         self.optimiser = recipe.optimiser.build(self.model)
         self.lookahead = Lookahead(self.model, recipe.lookahead) if recipe.lookahead else None
@@ -70,6 +80,10 @@ class Learner:
         self._is_wrapped = self._runner is not compiled
         self._mean = _per_channel(recipe.data.mean, runtime.device)
         self._deviation = _per_channel(recipe.data.deviation, runtime.device)
+        # A mask of −∞ is as it should be; whatever else is not finite must not be saved.
+        self.never_finite = frozenset(
+            f"model.{name}" for name, buffer in self.model.named_buffers() if not _is_finite(buffer)
+        )
         self._names = {id(parameter): name for name, parameter in self.model.named_parameters()}
 
     # One step
@@ -88,7 +102,8 @@ class Learner:
         for group in self.optimiser.param_groups:
             group["lr"] = self.recipe.optimiser.rate * group["share"] * factor
         # Statistics of a batch that turns out bad must not stay behind when its step is not taken.
-        kept = None if self.recipe.nonfinite == "stop" else [buffer.clone() for buffer in self.model.buffers()]
+        goes_on = self._scaler.is_enabled() or self.recipe.nonfinite != "stop"
+        kept = [buffer.clone() for buffer in self.model.buffers()] if goes_on else []
         if not self._is_wrapped:  # a wrapper waits for every gradient that there was when it was made
             self._freeze.spare_(before)
         self.model.train()
@@ -102,15 +117,20 @@ class Learner:
             # Not where it overflowed, as torch allows: its fused optimisers would leave state that nobody has filled.
             self._scaler.step(self.optimiser)
         self._scaler.update()
-        if finite and self.lookahead:
+        if self.lookahead and (finite or after >= 1):  # slow weights are the result, whatever the last step came to
             self.lookahead.follow_(number + 1, after)
         if finite and self.average:
             self.average.update_parameters(self.model)
-        if not finite and kept:
+        if not finite and goes_on:
             for buffer, old in zip(self.model.buffers(), kept, strict=True):
                 buffer.copy_(old)
-        overflowed = self._scaler.is_enabled() and self._scaler.get_scale() >= LEAST_SCALE
-        return StepResult(loss, norm, failed=not finite and not overflowed)
+        return StepResult(loss, norm, Taken.YES if finite else self._why_not(loss))
+
+    def _why_not(self, loss: float) -> Taken:
+        """Tells a gradient that is not finite by the scale of the loss, which the scaler mends, from any other."""
+        mendable = self._scaler.is_enabled() and self._scaler.get_scale() >= LEAST_SCALE
+        (broken,) = self.runtime.most(int(not math.isfinite(loss)))  # the loss is not scaled yet
+        return Taken.OVERFLOWED if mendable and not broken else Taken.FAILED
 
     def _accumulate_gradients(self, batch: Batch, random: np.random.Generator) -> float:
         self.optimiser.zero_grad(set_to_none=True)
@@ -122,7 +142,9 @@ class Learner:
             with ExitStack() as contexts:
                 if index < len(pieces) - 1:
                     contexts.enter_context(self.runtime.without_averaging(self._runner))
-                with self._autocast(), self._telling(images[piece]):
+                # Where processes wait for each other, one that is gone makes the rest stumble; they are started again.
+                telling = nullcontext() if self._is_wrapped else self._telling("train", images[piece])
+                with self._autocast(), telling:
                     output = self._runner(mix(images[piece], mixture))
                 main_logits(output, self._classes)
                 loss = losses(output, labels[piece], self.recipe.loss, mixture)
@@ -132,11 +154,9 @@ class Learner:
             total += float(counted.detach())
         return total
 
-    def _telling(self, images: Tensor) -> AbstractContextManager[None]:
+    def _telling(self, verb: str, images: Tensor) -> AbstractContextManager[None]:
         """Turns what the network stumbles over into an error that names its input."""
-        if self._is_wrapped:  # there a process that is gone makes the others stumble too; they are started again
-            return nullcontext()
-        what = f"{self.recipe.model.what} does not train on a batch of {tuple(images.shape)}"
+        what = f"{self.recipe.model.what} does not {verb} on a batch of {tuple(images.shape)}"
         return told_as(ShapeError, lambda error: f"{what}: {first_line(error)}")
 
     # Looking at images
@@ -144,8 +164,9 @@ class Learner:
     def logits(self, batch: Batch, *, mirror: bool = False) -> Tensor:
         """Returns what the network, or the average of its weights, makes of a batch, or of its mirror images."""
         images, _ = self._to_device(batch)
-        with torch.no_grad(), self._autocast():
-            return main_logits(self.evaluated()(images.flip(-1) if mirror else images), self._classes).float()
+        with torch.no_grad(), self._autocast(), self._telling("run", images):
+            output = self.evaluated()(images.flip(-1) if mirror else images)
+        return main_logits(output, self._classes).float()
 
     def evaluated(self) -> nn.Module:
         """Returns the network that is judged, ready for it."""
@@ -247,10 +268,16 @@ def _per_channel(values: tuple[float, ...], device: torch.device) -> Tensor:
     return torch.tensor(values, dtype=torch.float32, device=device)
 
 
-def _channels_last(model: nn.Module) -> nn.Module:
-    ranks = {parameter.ndim for parameter in model.parameters()}
-    memory_format = torch.channels_last_3d if 5 in ranks else torch.channels_last
-    return model.to(memory_format=memory_format)  # type: ignore[call-overload, no-any-return]
+def _is_finite(tensor: Tensor) -> bool:
+    return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())
+
+
+def _channels_last_(model: nn.Module) -> None:
+    """Lays every tensor out by its own rank: torch's own way knows one rank for a whole network."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.ndim in formats:
+            tensor.data = tensor.data.contiguous(memory_format=formats[tensor.ndim])
 
 
 def _average(model: nn.Module, decay: float | None) -> AveragedModel | None:

@@ -24,7 +24,7 @@ from cruciform.train.checkpoint import Checkpoint, load
 from cruciform.train.datasets import open_datasets
 from cruciform.train.evaluation import EvaluationStopped, evaluate
 from cruciform.train.given import Inputs, name_given
-from cruciform.train.learner import Learner
+from cruciform.train.learner import Learner, Taken
 from cruciform.train.network import build_model
 from cruciform.train.observer import Observer, Plan, StepRecord
 from cruciform.train.prepared import first_images
@@ -147,6 +147,8 @@ class _Training:
             "started",
             Plan(run.directory, self.progress.step, self.steps, self.per_epoch, len(train_set), runtime.world),
         )
+        if len(train_set.classes) == 1:
+            notices.append(f"the data has one class, {train_set.classes[0]}: there is nothing to tell apart")
         notices += [f"passed over a damaged checkpoint: {problem}" for problem in problems]
         slow = emulation(recipe.precision) if runtime.device.type == "cpu" else None
         notices += [f"{slow}; --set precision=fp32 is faster here"] if slow else []
@@ -182,11 +184,13 @@ class _Training:
         factor = recipe.schedule.rate_factor(moment, progress.plateau)
         result = self.learner.step(batch, progress.step, factor, steps=self.steps)
         progress.step += 1
-        if result.failed:
+        if result.taken is Taken.FAILED:
             self._recover(result.loss, result.norm)
         else:
             progress.loss += result.loss
             progress.samples += batch.counted
+        if result.taken is Taken.OVERFLOWED:
+            self._tell("noticed", f"step {progress.step} was not taken: {result.taken.value}", progress.step)
         numbers = batch.numbers[: batch.counted]
         mean = result.loss / max(1, len(numbers))
         rate = recipe.optimiser.rate * factor
@@ -267,9 +271,11 @@ class _Training:
         progress.bad_steps += 1
         what = f"the gradient of step {progress.step} is not finite (norm {norm}, this rank's loss {loss})"
         if policy == "stop" or progress.bad_steps > MOST_BAD_STEPS:
+            gentler = "start anew with a smaller optimiser.rate, clip=1.0 or precision=fp32"
             advice = (
-                "go on with --resume --set nonfinite=skip, or start anew with a smaller optimiser.rate, clip=1.0 or "
-                "precision=fp32"
+                f"go on with --resume --set nonfinite=skip, or {gentler}"
+                if policy == "stop"
+                else f"more than {MOST_BAD_STEPS} such steps are too many for nonfinite={policy}; {gentler}"
             )
             last = f"the last checkpoint is of step {self._last_step()}"
             raise NonFiniteError(f"{what}; {last}; {advice}")
@@ -326,7 +332,7 @@ class _Training:
             shared = {**asdict(progress), "loss": sums[0], "samples": int(sums[1])}
             parts = {"progress": shared, "learner": values, "data": self._data}
             try:
-                path = self._checkpoints.save(progress.step, tensors, parts)
+                path = self._checkpoints.save(progress.step, tensors, parts, never_finite=self.learner.never_finite)
             except CruciformError as error:
                 failure = error
         if any(self.runtime.most(int(failure is not None))):

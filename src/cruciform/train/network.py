@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cruciform.conversion.api import Rules, apply_conversion_
-from cruciform.errors import ConversionError, OptionError, RunError
+from cruciform.errors import ConversionError, OptionError, RunError, UnknownNameError
 from cruciform.models.network import Network
 from cruciform.nn.initialise import AUTO, initialise_
 from cruciform.schemes import DENSE
@@ -72,7 +72,13 @@ def _build(
     options = _with_classes(table.name, table.options, classes)
     if source == "zoo" and table.init:
         options["init"] = table.init
-    model, _ = build_network(table.name, options)
+    try:
+        model, _ = build_network(table.name, options)
+    except UnknownNameError as error:
+        raise UnknownNameError(
+            f"{error} A model directory serves too, but {Path(table.name).absolute()} is none; a network of your own "
+            "is given in Python: train_network(recipe, run, model=...)"
+        ) from None
     if images and isinstance(model, Network) and model.fitted_on:
         model.fit_(images(model.fitted_on))
     if table.scheme:

@@ -51,7 +51,7 @@ def main_logits(output: Any, classes: int | None = None) -> Tensor:
     if classes not in (None, logits.shape[1]):
         raise ShapeError(
             f"the network tells {logits.shape[1]} classes apart, the data has {classes}: build it for {classes}; one "
-            f"by name with --set model.options.num_classes={classes}"
+            f"by name with --set model.options.num_classes={classes} (MONAI's call it out_channels)"
         )
     return logits
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cruciform.data.loader import Loader
 from cruciform.data.order import Order
-from cruciform.data.source import Part, Source, Split, spread
+from cruciform.data.source import Part, Source, Split, is_grouped, spread
 from cruciform.train.datasets import open_datasets
 from cruciform.train.learner import normalise
 from cruciform.train.recipe import Recipe
@@ -55,7 +55,12 @@ def sample_images(directory: Path, count: int) -> NDArray[Any]:
 
 
 def first_images(recipe: Recipe, source: Source, count: int) -> Tensor:
-    """Returns the first so many images of a source, as a recipe's network is given images when it is judged."""
+    """Returns so many images of a source, as a recipe's network is given images when it is judged.
+
+    The first; where each class lies in one piece, as in folders, some from all over it.
+    """
+    if is_grouped(source.labels):
+        source = Part(source, spread(min(count, len(source)), len(source)))
     return torch.from_numpy(next(_batches(recipe, source, count)).images)
 
 
@@ -63,7 +68,11 @@ def _batches(recipe: Recipe, source: Source, batch: int) -> Iterator[Prepared]:
     order = Order(len(source), min(batch, len(source)))
     loader = Loader(source, order, recipe.prepare)
     mean, deviation = (torch.tensor(values) for values in (recipe.data.mean, recipe.data.deviation))
+    bad = 0
     for step in range(order.steps_per_epoch):
         samples = loader.read(step)
-        images = normalise(samples.images.float(), mean, deviation)
-        yield Prepared(images.contiguous().numpy(), samples.labels.numpy())
+        bad += len(samples.bad)
+        if bad > recipe.data.max_bad * len(source):  # what the training allowed is allowed here
+            raise samples.bad[-1]
+        images = normalise(samples.images[: samples.counted].float(), mean, deviation)
+        yield Prepared(images.contiguous().numpy(), samples.labels[: samples.counted].numpy())

@@ -202,32 +202,29 @@ def curves(finishes: Sequence[Finish]) -> dict[str, list[list[tuple[float, float
 
 
 def summarise(finishes: Sequence[Finish]) -> dict[str, float]:
-    """Returns means over the seeds of one contestant, and the standard deviation of its accuracies."""
+    """Returns means over the seeds of one contestant, and where there are several their standard deviation."""
 
     def mean(values: Sequence[float]) -> float:
         return statistics.fmean(values)
 
-    def spread(values: Sequence[float]) -> float:
-        return statistics.stdev(values) if len(values) > 1 else 0.0
+    def averaged(what: str, values: Sequence[float], digits: int = 3) -> dict[str, float]:
+        spread = {f"{what}_deviation": round(statistics.stdev(values), digits)} if len(values) > 1 else {}
+        return {what: round(mean(values), digits)} | spread
 
     plain = [100 * finish.top1 for finish in finishes]
     figures = {
         "seeds": len(finishes),
         "mmacs": round(finishes[0].macs / 1e6, 2),
         "params": finishes[0].params,
-        "plain_accuracy": round(mean(plain), 3),
-        "plain_accuracy_deviation": round(spread(plain), 3),
+        **averaged("plain_accuracy", plain),
         "seconds": round(mean([finish.seconds for finish in finishes]), 1),
         "images_per_second": round(mean([finish.images_per_second for finish in finishes]), 1),
     }
     mirrored = [100 * finish.top1_mirrored for finish in finishes if finish.top1_mirrored is not None]
-    if len(mirrored) == len(finishes):
-        figures |= {"accuracy": round(mean(mirrored), 3), "accuracy_deviation": round(spread(mirrored), 3)}
-    else:
-        figures |= {"accuracy": figures["plain_accuracy"], "accuracy_deviation": figures["plain_accuracy_deviation"]}
+    figures |= averaged("accuracy", mirrored if len(mirrored) == len(finishes) else plain)
     areas = [finish.curve[-1]["auc"] for finish in finishes if "auc" in finish.curve[-1]]
     if len(areas) == len(finishes):
-        figures |= {"auc": round(mean(areas), 4), "auc_deviation": round(spread(areas), 4)}
+        figures |= averaged("auc", areas, 4)
     return figures
 
 

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ from cruciform.train.runtime import Alone, pick_device
 from cruciform.train.table import read_table
 
 RETRIES = 5
+MOST_TRIED = 256  # combinations of ends
 JOURNAL = "study.log"
 ASKED = "asked"
 """The attribute of a study that says what was swept over."""
@@ -84,6 +86,11 @@ class Search:
         if not -math.inf < made.low < made.high < math.inf or (made.log and made.low <= 0):
             raise OptionError(f"--search {text}: a range goes up, has two ends, and a logarithmic one starts above 0")
         return made
+
+    @property
+    def ends(self) -> tuple[Any, ...]:
+        """The values, or where a range begins and ends."""
+        return self.values or ((int(self.low), int(self.high)) if self.whole else (self.low, self.high))
 
     def suggest(self, trial: Any) -> Any:
         """Asks Optuna for a value."""
@@ -179,9 +186,24 @@ def run_sweep(sweep: Sweep, *, workers: int | None = None, device: str = "auto")
         raise OptionError(
             f"--search {' '.join(keys)}: each key once, and not data.holdout, which says what trials are judged on"
         )
+    _check_ends(sweep)
     optuna = _import_optuna()
     with Run(sweep.folder).locked():
         yield from _run(optuna, _open_study(optuna, sweep, base), sweep, workers, device)
+
+
+def _check_ends(sweep: Sweep) -> None:
+    """Raises where no recipe takes any of the ends of what is searched: a misspelt key fails in every trial."""
+    reason: RecipeError | None = None
+    for values in islice(product(*(search.ends for search in sweep.searches)), MOST_TRIED):
+        try:
+            sweep.load([f"{search.key}={value}" for search, value in zip(sweep.searches, values, strict=True)])
+        except RecipeError as error:
+            reason = error
+        else:
+            return
+    if reason:
+        raise reason
 
 
 def _run(optuna: Any, study: Any, sweep: Sweep, workers: int | None, device: str) -> Iterator[Trial]:

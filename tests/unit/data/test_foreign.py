@@ -31,7 +31,7 @@ def check(function: object) -> None:
 def test_functions_that_use_any_global_generator() -> None:
     check(lambda image: np.asarray(image) + np.random.randint(0, 99))
     check(lambda image: np.asarray(image) + random.randrange(99))
-    check(lambda image: torch.rand(3, 8, 8))
+    check(lambda image: torch.randint(0, 256, (3, 8, 8), dtype=torch.uint8))
 
 
 def test_torchvisions_transforms(libraries: None) -> None:
@@ -44,14 +44,17 @@ def test_torchvisions_transforms(libraries: None) -> None:
 def test_timms_transforms(libraries: None) -> None:
     from timm.data import create_transform
 
-    check(create_transform(8, is_training=True, auto_augment="rand-m9-mstd0.5"))
+    check(create_transform(8, is_training=True, auto_augment="rand-m9-mstd0.5", normalize=False))
+    scaled = ForeignTransform(create_transform(8, is_training=True))
+    with pytest.raises(DataError, match=r"makes float32 of bytes.*leave out ToTensor and Normalize.*normalize=False"):
+        scaled(IMAGE, dice(0))
 
 
 def test_the_networks_own_random_numbers_are_not_touched() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    ForeignTransform(lambda image: torch.rand(3, 4, 4))(IMAGE, dice(0))
+    ForeignTransform(lambda image: (255 * torch.rand(3, 4, 4)).byte())(IMAGE, dice(0))
     assert torch.equal(torch.rand(3), expected)
 
 

@@ -10,7 +10,7 @@ from cruciform.data.folder import decode
 from cruciform.data.loader import Loader
 from cruciform.data.open import open_dataset
 from cruciform.data.order import Order
-from cruciform.data.source import ArraySource, Opening, Part
+from cruciform.data.source import ArraySource, Opening, Part, is_grouped
 from cruciform.data.transforms import CentreCrop, Mirror, RandomCrop
 from cruciform.data.whitening import Whitening, fit_zca, normalise_contrast, whiten
 from cruciform.errors import DataError
@@ -49,6 +49,43 @@ def test_what_is_held_out_of_a_folder_is_of_all_classes(tmp_path: Path) -> None:
     assert np.bincount(train.labels).tolist() == [8, 8, 8]
     assert [train[number].label for number in range(24)] == train.labels.tolist()
     assert not set(train.numbers) & set(test.numbers)
+
+
+@pytest.mark.parametrize("name", ["x.bmp", "more/x.png"])
+def test_images_that_would_be_passed_over_are_refused(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "train" / "cat"
+    (folder / name).parent.mkdir(parents=True)
+    Image.new("RGB", (4, 4)).save(folder / name)
+    Image.new("RGB", (4, 4)).save(folder / "0.png")
+    (folder / "notes.txt").write_text("no image, and nobody would think so")
+    (folder / ".more").mkdir()
+    odd = name.partition("/")[0]
+    with pytest.raises(DataError, match=f"holds 1 file or folder that would be passed over, such as {odd}; .*convert"):
+        open_dataset("folder", Opening(tmp_path, "train"))
+
+
+def test_an_image_too_small_for_its_window_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train" / "cat").mkdir(parents=True)
+    Image.new("RGB", (12, 10)).save(tmp_path / "train" / "cat" / "small.png")
+    source = open_dataset("folder", Opening(tmp_path, "train"))
+    whole = Part(Part(source, [0]), [0])
+    with pytest.raises(DataError, match=r"small.png: a window of 16 can't .* of \(10, 12\).*data.short_side=16"):
+        Loader(whole, Order(1, 1), (CentreCrop(16),)).read(0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "grouped"),
+    [
+        ([1, 1, 0, 0], True),
+        ([0, 0, 1, 1], True),
+        ([0, 1, 0, 1], False),
+        ([2, 2, 0, 1, 1], True),
+        ([0, 0, 1, 0], False),
+        ([3], True),
+    ],
+)
+def test_classes_in_one_piece_each_are_known_in_any_order(labels: list[int], grouped: bool) -> None:
+    assert is_grouped(np.array(labels)) == grouped
 
 
 def test_what_is_held_out_of_cifar10_are_the_last(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from cruciform import files
 from cruciform.data.loader import Batch
 from cruciform.errors import CheckpointError, NonFiniteError
 from cruciform.train.checkpoint import Checkpoints, load
-from cruciform.train.learner import Learner
+from cruciform.train.learner import Learner, Taken
 from cruciform.train.recipe import Recipe
 from cruciform.train.runtime import Alone
 from cruciform.train.table import read_table
@@ -201,7 +201,7 @@ def test_a_first_step_that_overflows_leaves_no_state_that_nobody_filled(optimise
     )
     result = learner.step(batch(0), 0, 1.0)
     assert not math.isfinite(result.norm)
-    assert not result.failed
+    assert result.taken is Taken.OVERFLOWED
     assert not learner.optimiser.state
     norms = [learner.step(batch(0), step, 1.0).norm for step in range(1, 40)]
     assert math.isfinite(norms[-1]), "the scale falls until it fits"
@@ -215,7 +215,7 @@ def test_a_bad_batch_leaves_no_trace_where_it_is_skipped() -> None:
     images = batch(1).images.float()
     images[0, 0, 0, 0] = float("nan")
     result = learner.step(batch(1)._replace(images=images), 1, 1.0)
-    assert result.failed
+    assert result.taken is Taken.FAILED
     after, _ = learner.state()
     assert all(torch.equal(before[name], after[name]) for name in before)
 

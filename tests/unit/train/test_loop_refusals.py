@@ -42,6 +42,12 @@ def test_a_network_that_stumbles_is_told_with_its_input(make: Any, tmp_path: Pat
         go(make(batch=39), tmp_path / "run", model=model)
 
 
+def test_a_network_that_stumbles_when_it_is_judged_is_told_with_its_input(make: Any, tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(768, 10))
+    with pytest.raises(ShapeError, match=r"does not run on a batch of \(8, 3, 32, 32\): mat1 and mat2"):
+        go(make(augment=[{"kind": "random-crop", "size": 16}]), tmp_path / "run", model=model)
+
+
 def test_a_file_is_no_place_for_a_run(make: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", tmp_path / "file" / "run"):

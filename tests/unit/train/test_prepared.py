@@ -1,5 +1,6 @@
 """Images of a run as its network is given them: the same that a judge would give it, one by one."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,11 @@ import torch
 
 from cruciform.data.loader import Loader
 from cruciform.data.order import Order
+from cruciform.data.source import ArraySource, Sample
+from cruciform.errors import BadSampleError
 from cruciform.train.datasets import open_datasets
 from cruciform.train.learner import Learner
-from cruciform.train.prepared import prepared_batches, sample_images
+from cruciform.train.prepared import _batches, prepared_batches, sample_images
 from cruciform.train.recipe import Recipe
 from cruciform.train.run import Run
 from cruciform.train.runtime import Alone
@@ -64,6 +67,25 @@ def test_the_network_of_a_judge_is_given_the_same(run: Run) -> None:
         learner.logits(judged)
         assert np.array_equal(batch.images, seen[-1].numpy())
         assert np.array_equal(batch.labels, judged.labels.numpy())
+
+
+def test_samples_that_cannot_be_read_are_left_out_as_far_as_the_recipe_allows(run: Run) -> None:
+    @dataclass(frozen=True)
+    class Torn(ArraySource):
+        def __getitem__(self, index: int) -> Sample:
+            if index == 4:
+                raise BadSampleError(index, self.describe(index), "is torn")
+            return super().__getitem__(index)
+
+    images = np.arange(12, dtype=np.uint8).reshape(12, 1, 1, 1).repeat(32, 1).repeat(32, 2).repeat(3, 3)
+    source = Torn(images, np.arange(12) % 2, ("a", "b"))
+    recipe = run.recipe()
+    with pytest.raises(BadSampleError, match="sample 4: is torn"):
+        list(_batches(recipe, source, 4))
+    allowing = recipe.model_copy(update={"data": recipe.data.model_copy(update={"max_bad": 0.1})})
+    for size in (1, 4):
+        labels = [int(label) for batch in _batches(allowing, source, size) for label in batch.labels]
+        assert labels == [0, 1, 0, 1, 1, 0, 1, 0, 1, 0, 1]
 
 
 def test_samples_are_from_all_over_the_training_images_without_chance(run: Run) -> None:

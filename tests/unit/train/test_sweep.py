@@ -62,11 +62,22 @@ def test_a_run_that_fails_is_a_trial_that_failed(data: Path, tmp_path: Path) -> 
     assert "is not finite" in (trial.reason or "")
 
 
-def test_settings_that_no_recipe_takes_are_a_trial_that_failed(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("search", ["loss.smoothing=1.5..2.0", "optimiser.rat=0.1..0.2", "epochs=0,-1"])
+def test_settings_that_no_recipe_takes_are_refused_before_anything_is_kept(
+    data: Path, tmp_path: Path, search: str
+) -> None:
     made = sweep(data, tmp_path, trials=1)
-    bad = Sweep(made.load, [Search.read("loss.smoothing=1.5..2.0")], 2, tmp_path)
-    for _ in range(2):  # nor does the next start stumble over it
-        assert [trial.top1 for trial in run_sweep(bad)] == [None, None]
+    with pytest.raises(RecipeError):
+        list(run_sweep(Sweep(made.load, [made.searches[0], Search.read(search)], 2, tmp_path / "sweep")))
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_keys_that_only_go_together_are_not_refused(data: Path, tmp_path: Path) -> None:
+    made = sweep(data, tmp_path, trials=1)
+    searches = [Search.read("optimiser.kind=sgd,adamw"), Search.read("optimiser.epsilon=1e-8..1e-4:log")]
+    plain = Sweep(lambda more: made.load(["optimiser={kind='sgd', rate=0.01}", *more]), searches, 1, tmp_path / "sweep")
+    (trial,) = run_sweep(plain)
+    assert set(trial.settings) == {"optimiser.kind", "optimiser.epsilon"}
 
 
 @pytest.mark.parametrize("search", ["model.name=cifar_fast_lr,cifar_fst", "optimiser.momentum=0.0,0.9"])
@@ -152,7 +163,7 @@ def test_the_command_says_which_was_best(data: Path, tmp_path: Path) -> None:
 
 def test_the_command_names_no_best_where_all_failed(data: Path, tmp_path: Path) -> None:
     changes = [word for change in (*SMALL, f'data.path="{data}"', "data.holdout=8") for word in ("--set", change)]
-    words = ["sweep", "cifar_fast_lr_cifar10", "--search", "loss.smoothing=1.5..2.0", "--trials", "1", *changes]
+    words = ["sweep", "cifar_fast_lr_cifar10", "--search", "optimiser.rate=1e29..1e30", "--trials", "1", *changes]
     ended = CliRunner().invoke(app, [*words, "-o", str(tmp_path)])
     assert isinstance(ended.exception, RunError)
     assert "the best:" not in ended.output
