@@ -7,8 +7,8 @@ from pathlib import Path
 from torch import nn
 
 from cruciform.budget.costs import Cost
-from cruciform.budget.solver import Layer, Solution, front, import_scipy, solve
-from cruciform.budget.survey import BUDGETED, SECONDS, Survey, Valuation, survey_network
+from cruciform.budget.solver import Layer, Solution, front, import_scipy, not_met, solve
+from cruciform.budget.survey import BUDGETED, SECONDS, Survey, Valuation, count_network, survey_network
 from cruciform.deploy.build import Setting
 from cruciform.deploy.choose import Tell
 from cruciform.deploy.forms import Form
@@ -117,6 +117,11 @@ def plan_budget(
     import_scipy()
     for candidate in valuation.candidates:
         find_scheme(candidate)
+    if set(limits) - {SECONDS}:
+        least, dense = count_network(model, setting, valuation)
+        for name, most in _absolute({name: limit for name, limit in limits.items() if name != SECONDS}, dense).items():
+            if least[name] > most:
+                raise not_met(name, most, least[name])
     return choose(survey_network(model, setting, valuation, folder, tell=tell), limits)
 
 
@@ -127,7 +132,7 @@ def choose(survey: Survey, limits: Mapping[str, Limit]) -> BudgetPlan:
         BudgetError: The budget can't be met.
     """
     _check(limits)
-    budgets = {name: limit.amount * (survey.dense[name] if limit.relative else 1) for name, limit in limits.items()}
+    budgets = _absolute(limits, survey.dense)
     found = solve(survey.layers, budgets, fixed=survey.dense)
     first = next(iter(budgets))
     curve = front(survey.layers, first, fixed=survey.dense)
@@ -144,6 +149,10 @@ def choose(survey: Survey, limits: Mapping[str, Limit]) -> BudgetPlan:
         tuple((one.costs[first], one.value / most) for one in curve),
         tuple(survey.problems),
     )
+
+
+def _absolute(limits: Mapping[str, Limit], dense: Mapping[str, float]) -> dict[str, float]:
+    return {name: limit.amount * (dense[name] if limit.relative else 1) for name, limit in limits.items()}
 
 
 def _explain(layer: Layer, found: Solution, convolution: str, costs: Mapping[str, Cost]) -> Chosen:

@@ -17,6 +17,7 @@ from cruciform.errors import BudgetError, MissingExtraError
 ATTEMPTS = 4
 TOLERANCE = 1e-6
 SLACK = 1e-9
+WHOLE = 1000  # from here on amounts are told without decimals
 
 
 @dataclass(frozen=True)
@@ -163,9 +164,19 @@ def _check_possible(layers: Sequence[Layer], budgets: Mapping[str, float], rest:
     for name, limit in budgets.items():
         least = rest[name] + sum(min(option.costs[name] for option in layer.options) for layer in layers)
         if least > limit:
-            raise BudgetError(
-                f"a budget of {limit:.6g} {name} can't be met: the cheapest choice for every layer comes to {least:.6g}"
-            )
+            raise not_met(name, limit, least)
+
+
+def not_met(name: str, limit: float, least: float) -> BudgetError:
+    """Returns the error that says how much a budget lacks."""
+
+    def amount(number: float) -> str:
+        return f"{number:,.0f}" if number >= WHOLE else f"{number:.4g}"
+
+    return BudgetError(
+        f"a budget of {amount(limit)} {name} can't be met: the cheapest choice for every layer comes to "
+        f"{amount(least)}; give that much, or other candidates"
+    )
 
 
 def import_scipy() -> Any:

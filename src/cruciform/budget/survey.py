@@ -1,7 +1,8 @@
 """What every layer of a network can be, what that costs there, and what it is worth: measured before any training."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,9 +20,10 @@ from cruciform.conversion.where import matches
 from cruciform.deploy.bench import prefixed
 from cruciform.deploy.build import Setting
 from cruciform.deploy.choose import Tell
-from cruciform.errors import BudgetError, OptionError
+from cruciform.errors import BudgetError, OptionError, PlanError
 from cruciform.measure.macs import LayerCount
 from cruciform.nn.inspect import spec_of
+from cruciform.plan import LayerPlan
 from cruciform.registry import did_you_mean
 from cruciform.schemes import DENSE, make_plan
 from cruciform.spec import ConvSpec
@@ -95,19 +97,9 @@ def survey_network(
     Raises:
         BudgetError: There is nothing to choose.
     """
-    report = plan_conversion(model, "lr", protect=valuation.protect, input_size=setting.input_size)
-    counts = {row.name: row for row in report.counted.layers} if report.counted else {}
-    planned = [row for row in report.layers if row.plan is not None]
-    rows = [row for row in planned if row.names[0] in counts and counts[row.names[0]].inputs]
-    if not rows or report.counted is None:
-        raise BudgetError("this network has no layer that could be something else")
+    rows, idle, counts, dense = _count(model, setting, valuation)
     _check_importances(valuation.importances, [name for row in rows for name in row.names])
-    dense = {
-        SECONDS: time_network({"dense": (model, {})}, setting)["dense"].best,
-        MACS: float(report.counted.macs),
-        PARAMS: float(report.params_before),
-        BYTES: 4.0 * report.params_before,
-    }
+    dense = {SECONDS: time_network({"dense": (model, {})}, setting)["dense"].best, **dense}
     poolings = find_poolings(model, setting.input_size)
     measured: dict[Kind, CostTable] = {}
     layers, convolutions, tables = [], {}, {}
@@ -124,36 +116,65 @@ def survey_network(
         options = _options(spec, count, [measured[kind].costs for kind in kinds], weight)
         layers.append(Layer(name, options, _importance(row, valuation.importances)))
         convolutions[name], tables[name] = str(describe(kinds[0])["convolution"]), measured[kinds[0]]
-    idle = tuple(row.names[0] for row in planned if row not in rows)
     return Survey(tuple(layers), convolutions, tables, dense, idle)
+
+
+def count_network(
+    model: nn.Module, setting: Setting, valuation: Valuation
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Returns the fewest MACs, parameters and bytes that a network can have, and the dense network's, by arithmetic.
+
+    An engine may not run what has the fewest; that takes a survey, of minutes.
+
+    Raises:
+        BudgetError: There is nothing to choose.
+    """
+    rows, _, counts, dense = _count(model, setting, valuation)
+    least = dict(dense)
+    for row in rows:
+        spec, count = spec_of(model.get_submodule(row.names[0])), counts[row.names[0]]  # type: ignore[arg-type]
+        found = []
+        for scheme in dict.fromkeys((DENSE, *valuation.candidates)):
+            with suppress(PlanError):  # not every layer can be everything
+                found.append(_saved(spec, count, make_plan(spec, scheme)))
+        for name in least:
+            least[name] += min(saved[name] for saved in found)
+    return least, dense
+
+
+def _count(
+    model: nn.Module, setting: Setting, valuation: Valuation
+) -> tuple[list[LayerChange], tuple[str, ...], dict[str, LayerCount], dict[str, float]]:
+    """Returns the layers that could be something else, those that only are never called, all counts, and their sums."""
+    report = plan_conversion(model, "lr", protect=valuation.protect, input_size=setting.input_size)
+    counts = {row.name: row for row in report.counted.layers} if report.counted else {}
+    planned = [row for row in report.layers if row.plan is not None]
+    rows = [row for row in planned if row.names[0] in counts and counts[row.names[0]].inputs]
+    if not rows or report.counted is None:
+        raise BudgetError("this network has no layer that could be something else")
+    idle = tuple(row.names[0] for row in planned if row not in rows)
+    params = float(report.params_before)
+    return rows, idle, counts, {MACS: float(report.counted.macs), PARAMS: params, BYTES: 4 * params}
+
+
+def _saved(spec: ConvSpec, count: LayerCount, plan: LayerPlan) -> dict[str, float]:
+    """Returns what of all that is counted a plan has more than the dense layer, over all of its calls."""
+    full = make_plan(spec, DENSE)
+    macs = sum(batch * (plan.macs_from_input(size) - full.macs_from_input(size)) for batch, *size in count.inputs)
+    params = plan.params - full.params
+    return {MACS: macs, PARAMS: params, BYTES: 4 * params}
 
 
 def _options(
     spec: ConvSpec, count: LayerCount, calls: Sequence[Mapping[str, Cost]], weight: torch.Tensor | None
 ) -> tuple[Option, ...]:
     """Returns what a layer can be; costs, of each of its calls, are differences to the dense layer's."""
-    full = make_plan(spec, DENSE)
-
-    def macs(plan_macs: Callable[[Sequence[int]], int]) -> int:
-        return sum(batch * plan_macs(size) for batch, *size in count.inputs)
-
     options = []
     for scheme in (scheme for scheme in calls[0] if all(scheme in costs for costs in calls)):
         plan = make_plan(spec, scheme)
         value = expected_energy(spec, scheme) if weight is None else kept_energy(plan, weight)
-        params = plan.params - full.params
-        options.append(
-            Option(
-                scheme,
-                value,
-                {
-                    SECONDS: sum(costs[scheme].seconds - costs[DENSE].seconds for costs in calls),
-                    MACS: macs(plan.macs_from_input) - macs(full.macs_from_input),
-                    PARAMS: params,
-                    BYTES: 4 * params,
-                },
-            )
-        )
+        seconds = sum(costs[scheme].seconds - costs[DENSE].seconds for costs in calls)
+        options.append(Option(scheme, value, {SECONDS: seconds, **_saved(spec, count, plan)}))
     return tuple(options)
 
 

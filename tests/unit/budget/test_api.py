@@ -12,7 +12,7 @@ from cruciform import convert, create_model, load
 from cruciform.budget import survey
 from cruciform.budget.api import Limit, plan_budget
 from cruciform.budget.costs import Cost, CostTable, Kind
-from cruciform.budget.survey import MACS, SECONDS, Valuation
+from cruciform.budget.survey import MACS, PARAMS, SECONDS, Valuation, count_network
 from cruciform.cli.budget import read_limit
 from cruciform.cli.main import app
 from cruciform.deploy.build import Setting
@@ -104,6 +104,13 @@ def test_a_trained_network_says_itself_what_a_plan_is_worth(setting: Setting, tm
     plan = plan_budget(model, setting, limits, tmp_path, valuation=Valuation(trained=True))
     last = next(layer for layer in plan.layers if layer.name == "4")
     assert (last.scheme, last.value) == ("lr", pytest.approx(1))
+
+
+def test_the_least_that_is_counted_is_the_least_that_can_be_had(setting: Setting, tmp_path: Path) -> None:
+    valuation = Valuation(("lr",))
+    least, dense = count_network(network(), setting, valuation)
+    plan = plan_budget(network(), setting, {MACS: Limit(least[MACS])}, tmp_path, valuation=valuation)
+    assert (plan.predicted[MACS], plan.dense[MACS]) == (least[MACS], dense[MACS])
 
 
 def test_what_can_not_be_is_refused_with_the_reason(setting: Setting, tmp_path: Path) -> None:
@@ -200,6 +207,8 @@ def test_what_is_wrong_is_said_before_anything_is_measured(tmp_path: Path, monke
         ({}, Valuation(), "a budget is missing"),
         ({"watts": Limit(1.0)}, Valuation(), "watts can't be budgeted"),
         (limits, Valuation(("lrr",)), "unknown scheme 'lrr'"),
+        ({MACS: Limit(0.001, relative=True)}, Valuation(), "MACs can't be met: .* give that much, or other candidates"),
+        ({**limits, PARAMS: Limit(9.0)}, Valuation(), "a budget of 9 parameters can't be met"),
     ):
         with pytest.raises(CruciformError, match=error):
             plan_budget(network(), setting, wrong, tmp_path, valuation=valuation)
