@@ -40,7 +40,7 @@ def prepared_batches(directory: Path, split: Split, *, batch: int) -> Iterator[P
     """
     recipe = Run(directory).recipe()
     train, test = open_datasets(recipe.data, Alone(torch.device("cpu")))
-    yield from _batches(recipe, train if split == "train" else test, batch)
+    yield from _batches(recipe, train if split == "train" else test, batch, max_bad=recipe.data.max_bad)
 
 
 def sample_images(directory: Path, count: int) -> NDArray[Any]:
@@ -51,20 +51,22 @@ def sample_images(directory: Path, count: int) -> NDArray[Any]:
     recipe = Run(directory).recipe()
     train, _ = open_datasets(recipe.data, Alone(torch.device("cpu")))
     count = min(count, len(train))
-    return next(_batches(recipe, Part(train, spread(count, len(train))), count)).images
+    chosen = Part(train, spread(count, len(train)))
+    return next(_batches(recipe, chosen, count, max_bad=recipe.data.max_bad)).images
 
 
 def first_images(recipe: Recipe, source: Source, count: int) -> Tensor:
     """Returns so many images of a source, as a recipe's network is given images when it is judged.
 
-    The first; where each class lies in one piece, as in folders, some from all over it.
+    The first; where each class lies in one piece, as in folders, some from all over it. Those that can't be read are
+    left out: whoever trains on them tells.
     """
     if is_grouped(source.labels):
         source = Part(source, spread(min(count, len(source)), len(source)))
-    return torch.from_numpy(next(_batches(recipe, source, count)).images)
+    return torch.from_numpy(next(_batches(recipe, source, count, max_bad=1.0)).images)
 
 
-def _batches(recipe: Recipe, source: Source, batch: int) -> Iterator[Prepared]:
+def _batches(recipe: Recipe, source: Source, batch: int, *, max_bad: float) -> Iterator[Prepared]:
     order = Order(len(source), min(batch, len(source)))
     loader = Loader(source, order, recipe.prepare)
     mean, deviation = (torch.tensor(values) for values in (recipe.data.mean, recipe.data.deviation))
@@ -72,7 +74,7 @@ def _batches(recipe: Recipe, source: Source, batch: int) -> Iterator[Prepared]:
     for step in range(order.steps_per_epoch):
         samples = loader.read(step)
         bad += len(samples.bad)
-        if bad > recipe.data.max_bad * len(source):  # what the training allowed is allowed here
+        if bad > max_bad * len(source):
             raise samples.bad[-1]
         images = normalise(samples.images[: samples.counted].float(), mean, deviation)
         yield Prepared(images.contiguous().numpy(), samples.labels[: samples.counted].numpy())

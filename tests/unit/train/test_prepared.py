@@ -13,7 +13,7 @@ from cruciform.data.source import ArraySource, Sample
 from cruciform.errors import BadSampleError
 from cruciform.train.datasets import open_datasets
 from cruciform.train.learner import Learner
-from cruciform.train.prepared import _batches, prepared_batches, sample_images
+from cruciform.train.prepared import _batches, first_images, prepared_batches, sample_images
 from cruciform.train.recipe import Recipe
 from cruciform.train.run import Run
 from cruciform.train.runtime import Alone
@@ -81,11 +81,11 @@ def test_samples_that_cannot_be_read_are_left_out_as_far_as_the_recipe_allows(ru
     source = Torn(images, np.arange(12) % 2, ("a", "b"))
     recipe = run.recipe()
     with pytest.raises(BadSampleError, match="sample 4: is torn"):
-        list(_batches(recipe, source, 4))
-    allowing = recipe.model_copy(update={"data": recipe.data.model_copy(update={"max_bad": 0.1})})
+        list(_batches(recipe, source, 4, max_bad=0.0))
     for size in (1, 4):
-        labels = [int(label) for batch in _batches(allowing, source, size) for label in batch.labels]
+        labels = [int(label) for batch in _batches(recipe, source, size, max_bad=0.1) for label in batch.labels]
         assert labels == [0, 1, 0, 1, 1, 0, 1, 0, 1, 0, 1]
+    assert len(first_images(recipe, source, 8)) == 7
 
 
 def test_samples_are_from_all_over_the_training_images_without_chance(run: Run) -> None:
