@@ -66,7 +66,7 @@ class FolderSource:
         try:
             return Sample(read_image(path, self._short_side), label)
         except DataError as error:
-            raise BadSampleError(index, str(path), str(error)) from error
+            raise BadSampleError(index, self.describe(index), str(error)) from error
 
     def describe(self, index: int) -> str:
         """Returns its file."""

@@ -49,6 +49,11 @@ class Checkpoint(NamedTuple):
         return part
 
 
+def is_finite(tensor: Tensor) -> bool:
+    """Tells whether all of a tensor's numbers are some."""
+    return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())
+
+
 @dataclass(frozen=True)
 class Checkpoints:
     """The checkpoints of a run.
@@ -73,7 +78,7 @@ class Checkpoints:
             never_finite: Names of tensors that need not be finite.
         """
         for name, tensor in tensors.items():
-            if name not in never_finite and tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            if name not in never_finite and not is_finite(tensor):
                 raise NonFiniteError(f"{name} is not finite after step {step}, so it is not saved; {self._newest()}")
         path = self.folder / _name(step)
         try:

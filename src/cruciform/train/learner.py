@@ -14,6 +14,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from cruciform.data.loader import Batch
 from cruciform.errors import CheckpointError, ShapeError, first_line, told_as
+from cruciform.train.checkpoint import is_finite
 from cruciform.train.freeze import Freeze
 from cruciform.train.lookahead import Lookahead
 from cruciform.train.memory import keep_freed_memory
@@ -82,7 +83,7 @@ class Learner:
         self._deviation = _per_channel(recipe.data.deviation, runtime.device)
         # A mask of −∞ is as it should be; whatever else is not finite must not be saved.
         self.never_finite = frozenset(
-            f"model.{name}" for name, buffer in self.model.named_buffers() if not _is_finite(buffer)
+            f"model.{name}" for name, buffer in self.model.named_buffers() if not is_finite(buffer)
         )
         self._names = {id(parameter): name for name, parameter in self.model.named_parameters()}
 
@@ -117,13 +118,13 @@ class Learner:
             # Not where it overflowed, as torch allows: its fused optimisers would leave state that nobody has filled.
             self._scaler.step(self.optimiser)
         self._scaler.update()
+        if not finite and goes_on:
+            for buffer, old in zip(self.model.buffers(), kept, strict=True):
+                buffer.copy_(old)
         if self.lookahead and (finite or after >= 1):  # slow weights are the result, whatever the last step came to
             self.lookahead.follow_(number + 1, after)
         if finite and self.average:
             self.average.update_parameters(self.model)
-        if not finite and goes_on:
-            for buffer, old in zip(self.model.buffers(), kept, strict=True):
-                buffer.copy_(old)
         return StepResult(loss, norm, Taken.YES if finite else self._why_not(loss))
 
     def _why_not(self, loss: float) -> Taken:
@@ -266,10 +267,6 @@ def _pieces(size: int, count: int) -> list[slice]:
 
 def _per_channel(values: tuple[float, ...], device: torch.device) -> Tensor:
     return torch.tensor(values, dtype=torch.float32, device=device)
-
-
-def _is_finite(tensor: Tensor) -> bool:
-    return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())
 
 
 def _channels_last_(model: nn.Module) -> None:

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -195,7 +195,9 @@ def run_sweep(sweep: Sweep, *, workers: int | None = None, device: str = "auto")
 def _check_ends(sweep: Sweep) -> None:
     """Raises where no recipe takes any of the ends of what is searched: a misspelt key fails in every trial."""
     reason: RecipeError | None = None
-    for values in islice(product(*(search.ends for search in sweep.searches)), MOST_TRIED):
+    for tried, values in enumerate(product(*(search.ends for search in sweep.searches))):
+        if tried == MOST_TRIED:  # so many keys may go together in a way that was not met yet
+            return
         try:
             sweep.load([f"{search.key}={value}" for search, value in zip(sweep.searches, values, strict=True)])
         except RecipeError as error:

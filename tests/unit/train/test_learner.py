@@ -77,6 +77,18 @@ def test_in_16_bits_a_loss_that_is_no_number_is_no_matter_of_scale(make: Any, po
     assert torch.isfinite(learner.model.norm.running_mean).all(), "the batch was not learnt from, nor its statistics"
 
 
+def test_slow_weights_are_the_result_also_where_the_last_step_is_not_taken(make: Any) -> None:
+    model = Mixed()
+    del model.mask
+    learner = Learner(make(nonfinite="skip", lookahead={}), model, HERE)
+    learner.step(batch(), 0, 1.0, steps=2)
+    learner.step(batch(ruined=True), 1, 1.0, steps=2)
+    assert learner.lookahead
+    for name, slow in learner.lookahead.slow.items():
+        assert torch.isfinite(slow).all()
+        assert torch.equal(slow, learner.model.state_dict()[name])
+
+
 def test_steps_that_overflow_are_told(make: Any, tmp_path: Path) -> None:
     """The scale that torch starts with is too large for gradients of images this bright."""
     recipe = make(precision="fp16", epochs=1, data={**make().data.model_dump(), "deviation": [0.01]})
