@@ -161,7 +161,7 @@ def initialise_layer_(
     parameters: Sequence[Sequence[tuple[Tensor, Tensor | None]]],
     *,
     rule: str = DEFAULT_RULE,
-    around: Surroundings = Surroundings(),  # noqa: B008
+    around: Surroundings = Surroundings(),
     generator: torch.Generator | None = None,
 ) -> None:
     """Draws the parameters of one layer, given as (weight, bias) for each group of each stage, in place."""
