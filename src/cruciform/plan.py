@@ -259,9 +259,13 @@ class LayerPlan:
         """
         if self.spec.padding_mode != "zeros":
             return ()
-        padding = [owner for owner, pads in zip(self.owners, self.spec.padding, strict=True) if any(pads)]
-        last = max(padding, default=0)
+        last = max((index for index in range(len(self.stages)) if self._pads(index)), default=0)
         return tuple(index for index, stage in enumerate(self.stages) if index < last and stage.bias)
+
+    def _pads(self, stage: int) -> bool:
+        """Whether a group of the stage reads beyond its input: by the layer's padding, or out of its window."""
+        groups = (group_padding(self.stage_spec(stage), group) for group in self.stages[stage].groups)
+        return any(pad > 0 for pads in groups for pair in pads for pad in pair)
 
     # As text and as plain data.
 

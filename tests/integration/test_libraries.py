@@ -11,10 +11,11 @@ from torch import nn
 from cruciform.conversion.api import convert
 from cruciform.conversion.dense import collapse
 from cruciform.coverage.examine import Finding, examine
-from cruciform.coverage.run import Request, cover, list_networks
+from cruciform.coverage.run import LIBRARIES, Request, cover, list_networks
 from cruciform.coverage.summary import is_covered, markdown, tally
 from cruciform.errors import ConversionError, UnknownNameError
 from cruciform.measure.gradients import diagnose
+from cruciform.measure.record import versions
 from cruciform.sources.build import build_network
 
 pytestmark = [
@@ -127,9 +128,12 @@ def test_coverage_resumes_and_survives_the_death_of_a_child(tmp_path: Path) -> N
     journal = tmp_path / "journal.jsonl"
     done = Finding("timm:resnet18", eligible=True, converted=True, same_shapes=True, notes=["not examined again"])
     requests = [Request(name, "lr", backward=False) for name in ("timm:resnet18", "timm:resnet10t", "zoo:nonsense")]
-    entries = [{"request": vars(requests[0]), "finding": done.to_dict()}]
-    # The same network by another scheme is another question.
-    entries.append({"request": {**vars(requests[1]), "scheme": "sf"}, "finding": {**done.to_dict(), "replaced": 99}})
+    today, other = versions(LIBRARIES), {**done.to_dict(), "replaced": 99}
+    entries = [{"request": vars(requests[0]), "finding": done.to_dict(), "versions": today}]
+    # The same network by another scheme is another question; so it is to another version, and after a failure.
+    entries.append({"request": {**vars(requests[1]), "scheme": "sf"}, "finding": other, "versions": today})
+    entries.append({"request": vars(requests[1]), "finding": other, "versions": {**today, "timm": "0.1"}})
+    entries.append({"request": vars(requests[1]), "finding": {**other, "failure": "too late"}, "versions": today})
     journal.write_text("\n".join(map(json.dumps, entries)) + '\n{"request": {"reference": "timm:resnet34", "sch')
     seen: list[str] = []
     findings = cover(requests, journal, report=lambda finding: seen.append(finding.reference))

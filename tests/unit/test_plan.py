@@ -58,6 +58,7 @@ def test_biases_inside_are_cut_off_only_by_zero_padding_of_a_later_stage() -> No
     assert make_plan(SPEC, "sf").border_biases == (0,)
     assert make_plan(SPEC, "lr-join").border_biases == ()
     assert make_plan(ConvSpec(4, 8, 3), "sf").border_biases == ()
+    assert make_plan(ConvSpec(4, 8, 3), "cross:shapes=1xk,join=5x1").border_biases == (0,), "out of the window"
     assert make_plan(ConvSpec(4, 8, 3, padding=1, padding_mode="reflect"), "sf").border_biases == ()
 
 

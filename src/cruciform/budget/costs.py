@@ -46,11 +46,13 @@ class Kind:
         spec: What they compute.
         input_size: Channels and spatial size of what they read.
         pooling: What follows, if that is a pooling.
+        maps: How many of these come from one image, as where frames are folded into the batch.
     """
 
     spec: ConvSpec
     input_size: tuple[int, ...]
     pooling: Pooling | None = None
+    maps: int = 1
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ def _read(path: Path, rounds: int) -> tuple[dict[str, Cost], dict[str, str]]:
 
 
 def _measure(kind: Kind, schemes: Sequence[str], setting: Setting, tell: Callable[[str], None]) -> CostTable:
-    there = replace(setting, input_size=kind.input_size)
+    there = setting.for_times(input_size=kind.input_size, batch=setting.batch * kind.maps)
     problems: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         engines, forms = {}, {}
@@ -149,14 +151,15 @@ def _measure(kind: Kind, schemes: Sequence[str], setting: Setting, tell: Callabl
                 try:
                     engines[name] = build_engine(network, build, there, Path(tempfile.mkdtemp(dir=folder)))
                 except DeployError as error:
+                    if isinstance(error.__cause__, OSError | MemoryError):
+                        raise  # a full disk says nothing of the layer, and would be remembered of it
                     problems[scheme] = str(error)  # unless another form of the same plan will do
                     continue
                 forms[name] = (scheme, form)
         if DENSE in problems:
             raise DeployError(f"{describe(kind)['convolution']} does not run in this engine: {problems[DENSE]}")
-        times = time_engines(
-            engines, noise(setting.batch, kind.input_size), rounds=setting.rounds, threads=setting.threads
-        )
+        images = noise(there.batch, there.input_size)
+        times = time_engines(engines, images, rounds=setting.rounds, threads=setting.threads)
     costs: dict[str, Cost] = {}
     for name, timing in times.items():
         scheme, form = forms[name]
@@ -187,6 +190,9 @@ def describe(kind: Kind) -> dict[str, object]:
     if kind.pooling is not None:
         words += f", pooled {'×'.join(map(str, kind.pooling.kernel))}"
         described["pooling"] = [list(numbers) for numbers in kind.pooling]
+    if kind.maps > 1:
+        words += f", {kind.maps} at a time"
+        described["maps"] = kind.maps
     return {"convolution": words, **described}
 
 

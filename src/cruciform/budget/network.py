@@ -20,6 +20,7 @@ def time_network(networks: Mapping[str, tuple[nn.Module, Mapping[str, Form]]], s
         networks: The networks, by name, and the form of what each of their convolutions became.
         setting: Where they run.
     """
+    setting = setting.for_times()
     with tempfile.TemporaryDirectory() as folder:
         engines, problems = {}, []
         for name, (model, given) in networks.items():

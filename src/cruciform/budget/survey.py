@@ -107,7 +107,7 @@ def survey_network(
         name = row.names[0]
         spec, count = spec_of(model.get_submodule(name)), counts[name]  # type: ignore[arg-type]
         # One that is called at several sizes, as a head of several levels is, costs something else at each.
-        kinds = [Kind(spec, (spec.in_channels, *size), poolings.get(name)) for _, *size in count.inputs]
+        kinds = [Kind(spec, (spec.in_channels, *size), poolings.get(name), maps) for maps, *size in count.inputs]
         for kind in dict.fromkeys(kinds):
             if kind not in measured:
                 of_this = prefixed(tell, f"layer {number} of {len(rows)}")

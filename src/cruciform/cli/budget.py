@@ -62,6 +62,7 @@ def budget(
     from cruciform.conversion.api import convert
     from cruciform.data.whitening import cache_folder
     from cruciform.deploy.build import Setting
+    from cruciform.plot.style import check_picture
     from cruciform.store.directory import refuse_to_overwrite
 
     given = {SECONDS: time, MACS: macs, PARAMS: params, BYTES: size_bytes}
@@ -72,6 +73,7 @@ def budget(
     refuse_saved(network)
     if output:
         refuse_to_overwrite(output)
+        check_picture(output / "front.png")  # hours before it is drawn
     model, usual = find_model(network, size)
     setting = Setting(find_target(target), usual, batch=batch, threads=threads, rounds=rounds)
     with measuring() as tell:

@@ -69,7 +69,7 @@ def find_model(
     from cruciform.sources.source import SOURCES
 
     if init and init != AUTO:
-        RULES.get(init)  # or it would be told as an unknown network
+        RULES.get(init, besides=[AUTO])  # or it would be told as an unknown network
     source, _ = split_reference(name)
     if source not in SOURCES:
         if size is None:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from cruciform.coverage.examine import Finding
     from cruciform.coverage.run import Request
 
-LIBRARIES = ("torchvision", "timm", "monai")
 BACKWARD_EVERY = 12
 
 
@@ -41,7 +40,7 @@ def coverage(
 
     Example: cruciform coverage --library torchvision
     """
-    from cruciform.coverage.run import cover
+    from cruciform.coverage.run import LIBRARIES, cover
     from cruciform.coverage.summary import markdown, tally
 
     requests = _requests(library, scheme, sample)
@@ -83,7 +82,7 @@ def coverage(
 
 
 def _requests(library: str, scheme: str, sample: int | None) -> "list[Request]":
-    from cruciform.coverage.run import Request, list_networks
+    from cruciform.coverage.run import LIBRARIES, Request, list_networks
     from cruciform.schemes import find_scheme
 
     find_scheme(scheme)

@@ -94,7 +94,7 @@ def _read_images(path: Path) -> "Tensor":
     try:
         array = np.load(path, allow_pickle=False)
         images = torch.from_numpy(array.astype(np.float32))
-    except (OSError, ValueError, TypeError, AttributeError) as error:  # an archive of several arrays is none
+    except (OSError, EOFError, ValueError, TypeError, AttributeError) as error:  # an archive of several arrays is none
         raise OptionError(f"{path} is not a .npy file of (N, C, H, W) floats: {error}") from error
     if not bool(images.isfinite().all()):
         raise OptionError(f"{path} has numbers that are not finite; the diagnosis would be of them, not of the network")

@@ -53,6 +53,7 @@ def evaluate(
             "directory": str(directory),
             "step": judgement.step,
             **found.summary(),
+            "notices": found.notices,
             "per_class": dict(zip(classes, found.per_class(), strict=True)),
             "confusion": found.confusion,
         }
@@ -69,10 +70,13 @@ def evaluate(
                 )
             ],
         )
+    for notice in found.notices:
+        console(error=True).print(notice, style="yellow")
     after = f" after step {judgement.step:,}" if judgement.step is not None else ""
     mirrored = f" ({found.top1_mirrored:.2%} with mirror images)" if found.top1_mirrored is not None else ""
+    area = f", area under the ROC curve {found.auc:.4f}" if found.auc is not None else ""
     console().print(
-        f"top 1 {found.top1:.2%}{mirrored}, top 5 {found.top5:.2%}, loss {found.loss:.4f} on "
+        f"top 1 {found.top1:.2%}{mirrored}, top 5 {found.top5:.2%}{area}, loss {found.loss:.4f} on "
         f"{plural(found.samples, 'sample')}{after}"
     )
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cruciform.cli.common import JsonOption, SizeOption, console, find_trained, print_json, print_table, read_amount
+from cruciform.errors import OptionError
 from cruciform.words import plural
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ def _cost(name: str, size: str | None) -> "Cost":
     model, input_size, _ = find_trained(name, size)
     counted = profile(model, input_size)
     thin = any(isinstance(module, CompositeConv) for module in model.modules())
+    if not counted.macs:
+        raise OptionError(f"{name} has no multiply-accumulates, by which its time is estimated")
     return Cost(name, counted.params, counted.macs, thin)
 
 

@@ -18,7 +18,10 @@ def sweep(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name of 'cruciform recipes', or a .toml file.")],
     search: Annotated[
         list[str],
-        typer.Option(metavar="KEY=VALUES", help="What to try: KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=ONE,OTHER."),
+        typer.Option(
+            metavar="KEY=VALUES",
+            help="KEY=LOW..HIGH (1..4: whole numbers, 1.0..4.0: all between), KEY=LOW..HIGH:log or KEY=ONE,OTHER.",
+        ),
     ],
     changes: Annotated[
         list[str] | None,

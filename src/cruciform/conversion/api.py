@@ -30,6 +30,7 @@ from cruciform.words import listed
 SchemeChoice = str | Scheme | Mapping[str, str | Scheme]
 FIT = "fit"
 _BY_CONVERSION = "_replaces_convolution_by"
+_PLAIN_ATTRIBUTES = vars(nn.Conv2d(1, 1, 1, device="meta")).keys()
 
 
 class Conversion(NamedTuple):
@@ -191,8 +192,15 @@ def finish_layer(layer: CompositeConv, conv: nn.Module) -> nn.Module:
             if own_bias is not None and bias is not None:
                 own_bias.requires_grad_(bias.requires_grad)
     finished = adaptation_of(conv).finish(layer, conv).train(conv.training)
-    setattr(finished, _BY_CONVERSION, layer.plan)
+    for name in vars(conv).keys() - vars(finished).keys() - _PLAIN_ATTRIBUTES:
+        setattr(finished, name, vars(conv)[name])  # what its owner has written on it, for an optimiser perhaps
+    mark_converted_(finished, layer.plan)
     return finished
+
+
+def mark_converted_(module: nn.Module, plan: LayerPlan) -> None:
+    """Writes on a module that it stands where a convolution stood, for ``converted_plans``."""
+    setattr(module, _BY_CONVERSION, plan)
 
 
 def converted_plans(model: nn.Module) -> dict[str, LayerPlan]:

@@ -5,8 +5,9 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
-from cruciform.conversion.api import FIT, Conversion, SchemeChoice, convert
+from cruciform.conversion.api import FIT, Conversion, SchemeChoice, convert, mark_converted_
 from cruciform.conversion.eligible import why_hooked
 from cruciform.conversion.surgery import find_modules, replace_modules_
 from cruciform.errors import ConversionError, NotLinearError
@@ -32,9 +33,14 @@ def collapse(model: nn.Module) -> nn.Module:
             if hooked := why_hooked(item.module):
                 raise ConversionError(f"layer {item.name!r} can't be collapsed: {hooked}")
             try:
-                replacements[id(item.module)] = dense_layer(item.module)
+                dense = dense_layer(item.module)
             except NotLinearError as error:
                 raise NotLinearError(f"layer {item.name!r}: {error}") from error
+            if isinstance(dense, CompositeConv):
+                mark_converted_(dense, dense.plan)
+            elif is_parametrized(item.module):  # its base standardises weights: these must not be loaded into it
+                mark_converted_(dense, item.module.plan)
+            replacements[id(item.module)] = dense
     return replace_modules_(model, replacements)
 
 
@@ -64,8 +70,12 @@ def dense_layer(layer: CompositeConv) -> nn.Module:
         weight.copy_(kernel.weight)
         if bias is not None and kernel.bias is not None:
             bias.copy_(kernel.bias)
-    frozen = not any(parameter.requires_grad for parameter in layer.parameters())
-    return dense.requires_grad_(not frozen).train(layer.training)
+    biases = {name for stage in layer.parameter_names for _, name in stage}
+    free = {name in biases for name, parameter in layer.named_parameters() if parameter.requires_grad}
+    weight.requires_grad_(False in free)
+    if bias is not None:
+        bias.requires_grad_(True in free)
+    return dense.train(layer.training)
 
 
 def _empty_conv(kernel: DenseKernel) -> nn.Module:

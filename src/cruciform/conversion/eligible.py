@@ -21,10 +21,12 @@ class Adaptation:
     Attributes:
         finish: Makes the replacement from the bare layer and the convolution that it replaces.
         fits: Whether trained weights of this kind can be fitted.
+        owns: The parameters that its replacement takes over.
     """
 
     finish: Callable[[CompositeConv, Any], nn.Module]
     fits: bool = False
+    owns: frozenset[str] = frozenset({"weight", "bias"})
 
 
 def _as_it_is(layer: CompositeConv, conv: Any) -> nn.Module:
@@ -46,15 +48,18 @@ def _scaled(layer: CompositeConv, conv: Any) -> nn.Module:
     return _same_padded(layer, conv) if getattr(conv, "same_pad", False) else layer
 
 
-# By the full name of the class, so that none of these libraries need be installed. Any other subclass may compute
-# something else altogether, and is left alone.
+PLAIN = Adaptation(_as_it_is, fits=True)
+_WITH_GAIN = Adaptation(_scaled, owns=PLAIN.owns | {"gain"})
+
+# By the full name of the class, so that none of these libraries need be installed. Any other subclass that computes
+# something of its own may compute something else altogether, and is left alone.
 ADAPTATIONS: dict[str, Adaptation] = {
-    **{f"torch.nn.modules.conv.Conv{rank}d": Adaptation(_as_it_is, fits=True) for rank in (1, 2, 3)},
+    **{f"torch.nn.modules.conv.Conv{rank}d": PLAIN for rank in (1, 2, 3)},
     "timm.layers.conv2d_same.Conv2dSame": Adaptation(_same_padded, fits=True),
     "timm.layers.std_conv.StdConv2d": Adaptation(_standardised),
     "timm.layers.std_conv.StdConv2dSame": Adaptation(_standardised),
-    "timm.layers.std_conv.ScaledStdConv2d": Adaptation(_scaled),
-    "timm.layers.std_conv.ScaledStdConv2dSame": Adaptation(_scaled),
+    "timm.layers.std_conv.ScaledStdConv2d": _WITH_GAIN,
+    "timm.layers.std_conv.ScaledStdConv2dSame": _WITH_GAIN,
 }
 
 
@@ -78,7 +83,7 @@ def why_skip(module: nn.Module) -> str | None:
         return f"{class_name(module)} is not a convolution of rank 1 to 3"
     extents: object = module.kernel_size
     if not isinstance(extents, tuple):
-        return _why_unknown(module)
+        return _why_unknown(module) or f"{class_name(module)} keeps {extents!r} for its window"
     if module.weight.is_complex():
         return "complex weights, which no rule draws"
     return _why_no_saving(module) or _why_unknown(module)
@@ -98,7 +103,15 @@ def _why_no_saving(conv: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> str | None:
 def _why_unknown(conv: nn.Module) -> str | None:
     if is_parametrized(conv):
         return None  # refusal says what to do
-    return None if class_name(conv) in ADAPTATIONS else f"{class_name(conv)} has a forward of its own"
+    known = class_name(conv) in ADAPTATIONS or _computes_as_its_base(conv)
+    return None if known else f"{class_name(conv)} has a forward of its own"
+
+
+def _computes_as_its_base(conv: nn.Module) -> bool:
+    """Whether a subclass only brings arguments of its own, or starting values."""
+    base = next(kind for kind in PLAIN_CONVOLUTIONS if isinstance(conv, kind))
+    methods = ("__call__", "__getattr__", "forward", "_conv_forward")
+    return all(getattr(type(conv), name) is getattr(base, name) for name in methods)
 
 
 def refusal(module: nn.Module) -> str | None:
@@ -107,7 +120,17 @@ def refusal(module: nn.Module) -> str | None:
         return "its weight is parametrised (weight norm, spectral norm, …): remove_parametrizations first"
     if "forward" in vars(module):
         return "its forward was exchanged for another, which its replacement would not have"
-    return why_hooked(module)
+    return why_hooked(module) or _why_laden(module)
+
+
+def _why_laden(conv: nn.Module) -> str | None:
+    more = (conv._parameters.keys() - adaptation_of(conv).owns) | conv._buffers.keys() | conv._modules.keys()
+    if more:
+        return f"it also holds {', '.join(sorted(more))}, which its replacement would not have"
+    weights = conv._parameters.values()
+    if any(getattr(weight, "_backward_hooks", None) for weight in weights):
+        return "a weight of it has a hook, which its replacement would not have"
+    return None
 
 
 def why_hooked(module: nn.Module) -> str | None:
@@ -120,7 +143,7 @@ def why_hooked(module: nn.Module) -> str | None:
 
 def adaptation_of(module: nn.Module) -> Adaptation:
     """Returns how a convolution of a known kind is replaced."""
-    return ADAPTATIONS[class_name(module)]
+    return ADAPTATIONS.get(class_name(module), PLAIN)
 
 
 def in_short(spec: ConvSpec) -> str:

@@ -48,17 +48,21 @@ def fit_parameters(plan: LayerPlan, weight: Tensor, bias: Tensor | None) -> list
         for group in stage.groups:
             if any(map(operator.gt, map(span, group.kernel, group.dilation), window)):
                 raise ConversionError(f"the group [{group}] reaches out of the window of {join_sizes(window)}")
+    if weight.is_meta:
+        raise ConversionError("the kernel lies on the meta device, which holds no numbers; nothing can be fitted to it")
     if not bool(torch.isfinite(weight).all()):
         raise ConversionError("the kernel holds values that are not finite; nothing can be fitted to it")
     kernels: list[list[Tensor]]
     if len(plan.stages) == 1:
         kernels = [_crop_rows(plan, weight)]
-    elif len(plan.stages) == 2:
+    elif len(plan.stages) == 2 and len(plan.stages[1].groups) == 1:
         kernels = _fit_two_stages(plan, weight)
     elif all(len(stage.groups) == 1 for stage in plan.stages):
         kernels = _fit_chain(plan, weight)
     else:
-        raise ConversionError(f"{plan} can't be fitted: more than two stages need one filter group each")
+        raise ConversionError(
+            f"{plan} can't be fitted: its stages behind the first need one filter group each, of three stages all"
+        )
     return _with_biases(plan, kernels, weight, bias)
 
 

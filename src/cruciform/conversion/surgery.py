@@ -4,13 +4,14 @@ Keyed by identity: a module that hangs in two places is found once, with both, a
 """
 
 import inspect
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
-from types import FunctionType, MethodType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from cruciform.errors import ConversionError
 
@@ -94,19 +95,22 @@ def hidden_references(root: nn.Module, modules: Mapping[int, str]) -> Iterator[t
         for attribute, value in vars(owner).items():
             if attribute == "_modules":
                 continue
-            for item in _held(value, set()):
+            for item in _held(value):
                 if id(item) in modules:
                     yield modules[id(item)], f"{name}.{attribute}" if name else attribute
 
 
-def _held(value: Any, seen: set[int]) -> Iterator[nn.Module]:
-    """Yields the modules in containers, however deep, and those that functions lying there hold on to."""
-    if isinstance(value, nn.Module):
-        yield value
-    elif id(value) not in seen:
-        seen.add(id(value))
-        for item in _content(value):
-            yield from _held(item, seen)
+def _held(value: Any) -> Iterator[nn.Module]:
+    """Yields the modules in containers and objects, however deep, and those that functions there hold on to."""
+    seen: set[int] = set()
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, nn.Module):
+            yield item
+        elif id(item) not in seen:
+            seen.add(id(item))
+            waiting.extend(_content(item))
 
 
 def _content(value: Any) -> Iterable[Any]:
@@ -117,5 +121,8 @@ def _content(value: Any) -> Iterable[Any]:
     if isinstance(value, FunctionType):
         return inspect.getclosurevars(value).nonlocals.values()
     if isinstance(value, Mapping):
-        return value.values()
-    return value if isinstance(value, list | tuple | Set) else ()
+        return (*value.keys(), *value.values())
+    if isinstance(value, list | tuple | Set | deque):
+        return value
+    own = None if isinstance(value, Tensor | type | ModuleType) else getattr(value, "__dict__", None)
+    return own.values() if isinstance(own, dict) else ()

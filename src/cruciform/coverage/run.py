@@ -5,14 +5,16 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cruciform.coverage.examine import Finding
 from cruciform.errors import MissingExtraError
+from cruciform.measure.record import versions
 
 PATIENCE = 300.0  # seconds for one network
+LIBRARIES = ("torchvision", "timm", "monai")
 
 
 @dataclass(frozen=True)
@@ -33,13 +35,16 @@ def cover(
 ) -> list[Finding]:
     """Examines all networks that the journal does not hold yet, and returns the findings of all.
 
+    What was found with other versions, or failed, is examined again.
+
     Args:
         requests: What to examine.
         journal: A file of requests and findings, a line each; it is appended to at once.
         processes: How many child processes.
         report: Called with each finding, those of the journal included.
     """
-    findings = {request: finding for request, finding in read_journal(journal) if request in set(requests)}
+    today = versions(LIBRARIES)
+    findings = {request: finding for request, finding in read_journal(journal, today) if request in set(requests)}
     for finding in findings.values():
         report(finding)
     waiting: queue.SimpleQueue[Request] = queue.SimpleQueue()
@@ -54,7 +59,8 @@ def cover(
 
     def keep(request: Request, finding: Finding) -> None:
         with lock, journal.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"request": vars(request), "finding": finding.to_dict()}) + "\n")
+            entry = {"request": vars(request), "finding": finding.to_dict(), "versions": today}
+            file.write(json.dumps(entry) + "\n")
             findings[request] = finding
             report(finding)
 
@@ -80,15 +86,17 @@ def list_networks(libraries: Sequence[str]) -> list[str]:
     return list(json.loads(done.stdout))
 
 
-def read_journal(journal: Path) -> Iterable[tuple[Request, Finding]]:
-    """Yields what was asked and found; a last line that was cut off is passed over and its network done again."""
+def read_journal(journal: Path, today: Mapping[str, str]) -> Iterable[tuple[Request, Finding]]:
+    """Yields what was asked, and found by these versions without a failure; a line that was cut off is passed over."""
     if journal.exists():
         for line in journal.read_text("utf-8").splitlines():
             try:
                 entry = json.loads(line)
-                yield Request(**entry["request"]), Finding.from_dict(entry["finding"])
+                request, finding = Request(**entry["request"]), Finding.from_dict(entry["finding"])
             except (ValueError, TypeError, KeyError):
                 continue
+            if entry.get("versions") == today and not finding.failure:
+                yield request, finding
 
 
 def _serve(

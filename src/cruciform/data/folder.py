@@ -7,7 +7,7 @@ from stat import S_ISREG
 import numpy as np
 
 from cruciform.data.image_guard import refuse_many_scans, refuse_many_segments
-from cruciform.data.pillow import Pillow
+from cruciform.data.pillow import Pillow, UnidentifiedImageError
 from cruciform.data.source import DATASETS, Image, Opening, Sample, need_path
 from cruciform.errors import BadSampleError, DataError
 from cruciform.words import plural
@@ -120,6 +120,8 @@ def decode(data: bytes, short_side: int | None = None) -> Image:
             return np.asarray(_in_colour(image).resize(size, Pillow.Resampling.BILINEAR))
     except DataError:
         raise
+    except UnidentifiedImageError as error:
+        raise DataError(f"can't be decoded: it is none of {', '.join(FORMATS)}, which are read") from error
     except Exception as error:  # Pillow's decoders raise whatever they stumble over: OSError, ValueError, SyntaxError…
         raise DataError(f"can't be decoded: {error}") from error
 

@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 from cruciform.data import cifar10, folder, shards, volumes  # noqa: F401
-from cruciform.data.source import DATASETS, Opening, Source
+from cruciform.data.source import DATASETS, ArraySource, Opening, Source
+from cruciform.errors import DataError
 
 ROOT = "CRUCIFORM_DATA"
 """Environment variable: the folder that data sets are looked for in when their path is relative."""
@@ -12,7 +13,13 @@ ROOT = "CRUCIFORM_DATA"
 
 def open_dataset(kind: str, opening: Opening) -> Source:
     """Opens one split of a data set."""
-    return DATASETS.get(kind)(opening._replace(path=find_data(opening.path)))
+    source = DATASETS.get(kind)(opening._replace(path=find_data(opening.path)))
+    if opening.short_side is not None and isinstance(source, ArraySource):
+        raise DataError(
+            f"short_side={opening.short_side} brings images of any size to one; those of {kind} have one, "
+            f"{'×'.join(map(str, source.images.shape[1:-1]))}. Leave short_side out, or crop with prepare and augment"
+        )
+    return source
 
 
 def find_data(path: str | Path) -> str | Path:

@@ -4,7 +4,8 @@ from cruciform.errors import MissingExtraError
 
 try:
     from PIL import Image as Pillow
+    from PIL import UnidentifiedImageError
 except ImportError as error:
     raise MissingExtraError(f"images are read with Pillow ({error}): pip install 'cruciform[train]'") from error
 
-__all__ = ["Pillow"]
+__all__ = ["Pillow", "UnidentifiedImageError"]

@@ -8,7 +8,7 @@ precision has, measured in the same run, in turns with everything else: a slow b
 
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import nn
@@ -108,8 +108,7 @@ def run_bench(suite: Suite, target: str, setting: Setting, *, tell: Tell = lambd
     Raises:
         DeployError: The baseline drifted by more than a tenth within the run, and again when tried again.
     """
-    target_of = setting.target.with_images(noise(32, suite.input_size))  # for times noise does
-    setting = replace(setting, input_size=suite.input_size, target=target_of)
+    setting = setting.for_times(input_size=suite.input_size)
     models = {name: suite.build(name).eval() for name in (suite.baseline, *suite.networks)}
     with tempfile.TemporaryDirectory() as folder:
         rivals, seen = _baselines(models[suite.baseline], setting, Path(folder), tell)
@@ -138,7 +137,7 @@ def _baselines(
     engines: dict[str, Engine] = {}
     seen: dict[str, float | str] = {}
     for name, rival in TARGETS.items():
-        there = replace(setting, target=rival.with_images(noise(32, setting.input_size)))
+        there = setting.for_times(target=rival)
         for way in there.ways() if rival.precision == setting.target.precision else ():
             label = name if way == PLAIN else f"{name}, {way}"
             tell(f"the dense baseline in {label}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,14 @@ from torch.fx import GraphModule
 from cruciform.deploy.forms import Form, build_form
 from cruciform.deploy.target import Engine, Target
 from cruciform.errors import DeployError, first_line, told_as
+from cruciform.measure.undisturbed import in_mode
 
 PLAIN = "plain"
 """The way in which a target writes a network unless it is told otherwise."""
 
+
+RANGED = 32
+"""Images of noise that an engine learns its ranges from, where only its time is asked for."""
 
 PIECE = 64
 """Images that an engine is compared with PyTorch on at a time."""
@@ -47,6 +51,13 @@ class Setting:
     def ways(self) -> dict[str, Target]:
         """Returns all ways to write for the engine."""
         return {PLAIN: self.target, **self.target.ways(self.batch, self.input_size)}
+
+    def for_times(self, **changes: Any) -> "Setting":
+        """Returns the setting with changes; an engine that learns its ranges from images is given noise, which does."""
+        made = replace(self, **changes)
+        if not made.target.needs_images:
+            return made
+        return replace(made, target=made.target.with_images(noise(RANGED, made.input_size)))
 
 
 @dataclass(frozen=True)
@@ -100,8 +111,8 @@ def largest_error(model: nn.Module, engine: Engine, images: NDArray[Any]) -> flo
     """Returns how far an engine strays from PyTorch at the most, as a share of the output's range."""
     # In pieces: what 300 large images make of a wide layer is more than most memories hold.
     pieces = [images[first : first + PIECE] for first in range(0, len(images), PIECE)]
-    with torch.no_grad():
-        expected = np.concatenate([model.eval()(torch.from_numpy(piece)).numpy() for piece in pieces])
+    with torch.no_grad(), in_mode(model, training=False):
+        expected = np.concatenate([model(torch.from_numpy(piece)).numpy() for piece in pieces])
     if not np.isfinite(expected).all():
         raise DeployError("this network puts out numbers that are not finite, with which no engine can be compared")
     # One number alone has no range: then its own size.

@@ -9,11 +9,13 @@ from cruciform.deploy.concatenation import concatenations, push_down_
 from cruciform.deploy.graph import aten, constant, export, is_constant, is_norm, put_in_place, tidied, without_warnings
 from cruciform.deploy.norm import before_pooling_, fold_norm_, plain_norm
 from cruciform.errors import DeployError
+from cruciform.measure.undisturbed import in_mode
 
 
 def capture(model: nn.Module, input_size: tuple[int, ...], *, batch: int = 2) -> GraphModule:
     """Returns the graph of a network in evaluation, without operations that change their input, batch norm folded."""
-    program = export(model.eval(), input_size, batch=batch)
+    with in_mode(model, training=False):
+        program = export(model, input_size, batch=batch)
     with without_warnings():
         graph = program.run_decompositions({}).module(check_guards=False)
     if not isinstance(graph, GraphModule):

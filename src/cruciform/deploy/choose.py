@@ -23,6 +23,7 @@ from cruciform.deploy.forms import FORMS, Form, composite_layers, why_not_dense
 from cruciform.deploy.target import Engine
 from cruciform.errors import DeployError
 from cruciform.measure.trace import on_input
+from cruciform.measure.undisturbed import in_mode
 from cruciform.nn.composite import CompositeConv
 
 GAIN = 0.01  # a change of form must save such a share of the time, or it is noise
@@ -92,8 +93,7 @@ def choose_build(model: nn.Module, setting: Setting, *, tell: Tell = lambda what
         setting: Where it shall run.
         tell: Told what is being measured.
     """
-    model = model.eval()
-    with tempfile.TemporaryDirectory() as folder:
+    with in_mode(model, training=False), tempfile.TemporaryDirectory() as folder:
         bench = _Bench(model, setting, Path(folder))
         layers = _time_layers(model, bench, tell)
         dense = Build(dict.fromkeys((times.name for times in layers), "dense"))
@@ -222,8 +222,7 @@ class _Bench:
         block = nn.Sequential(layer, nn.ReLU())
         reason = why_not_dense(layer)
         forms = [form for form in FORMS if form in ("concat", "tail") or (form == "dense" and reason is None)]
-        # Ranges that are learnt from noise do for a layer's time.
-        there = replace(self.setting, input_size=size, target=self.setting.target.with_images(noise(32, size)))
+        there = self.setting.for_times(input_size=size)
         with ExitStack() as stack:
             engines: dict[str, Engine] = {}
             for form in forms:
@@ -270,6 +269,9 @@ def _input_sizes(model: nn.Module, input_size: tuple[int, ...]) -> dict[str, tup
             f"{type(model).__name__} returns a {type(output).__name__}; what is deployed returns one tensor: wrap it "
             "in a module that returns the one you need"
         )
-    if not output.is_floating_point():
-        raise DeployError(f"{type(model).__name__} returns {output.dtype}; what is deployed returns fractions")
+    if output.dtype != torch.float32:
+        raise DeployError(
+            f"{type(model).__name__} returns {output.dtype}; what is deployed returns torch.float32: leave what "
+            "rounds or chooses to its caller, or type model.float()"
+        )
     return sizes

@@ -13,10 +13,10 @@ from cruciform.deploy.compiler import require_compiler
 from cruciform.deploy.graph import export, without_warnings
 from cruciform.deploy.target import IS_CODE, TARGETS, Engine, Target
 from cruciform.errors import DeployError
+from cruciform.nn.channels_last import FORMATS, channels_last_
 
 FILE = "model.pt2"
 BATCH = "batch"  # the archive's note of the number of images that it is made for
-LAYOUTS = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the axes of the images
 
 
 class Eager(Target):
@@ -53,8 +53,8 @@ class Eager(Target):
             program = torch.export.load(folder / FILE, extra_files=notes)
             module: Any = program.module(check_guards=False)
         example = program.example_inputs[0][0]
-        layout = LAYOUTS.get(example.ndim, torch.contiguous_format)
-        module = module.to(memory_format=layout)
+        layout = FORMATS.get(example.ndim, torch.contiguous_format)
+        channels_last_(module)
         if not self._compiled:
             return as_engine(module, threads=threads, layout=layout)
         require_compiler()

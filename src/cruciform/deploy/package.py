@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
@@ -110,7 +111,8 @@ def open_artefact(directory: str | Path, *, threads: int = 1, trust: bool = Fals
             engine does not take what it is given.
     """
     directory = Path(directory)
-    name = str(read_report(directory).get("target"))
+    report = read_report(directory)
+    name, size = str(report.get("target")), report.get("input_size")
     target = TARGETS.get(name)
     if target.danger and not trust:
         raise DeployError(
@@ -123,7 +125,10 @@ def open_artefact(directory: str | Path, *, threads: int = 1, trust: bool = Fals
     def ask(images: NDArray[Any]) -> NDArray[Any]:
         given = f"{type(images).__name__} of {getattr(images, 'shape', '?')}, {getattr(images, 'dtype', '?')}"
         with told_as(DeployError, lambda error: f"{directory} does not run on a {given}: {first_line(error)}"):
-            return engine(images)
+            # Not all engines look: some read what lies behind a smaller image, or the bits of other numbers.
+            if list(images.shape[1:]) != size or images.dtype != np.float32:
+                raise ValueError(f"it is made for images of {size}, float32")
+            return engine(np.ascontiguousarray(images))
 
     return ask
 

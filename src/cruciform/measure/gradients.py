@@ -142,7 +142,7 @@ def diagnose(
     try:
         with _undisturbed(model, seed):
             with tape, on_input(model, size):
-                output = model(x)
+                output = model(x.clone())  # some networks normalise their input in place
             # Of several outputs the deepest: auxiliary heads would add gradient in the middle of the network.
             end = max(tensors_in(output), key=tape.depth_of, default=None)
             if end is None or not end.requires_grad:
@@ -199,17 +199,18 @@ def _ratio(above: float, below: float) -> float:
 @contextmanager
 def _undisturbed(model: nn.Module, seed: int) -> Iterator[None]:
     """Runs the model as in training, with a seed of its own, and puts everything back."""
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
-    for parameter in model.parameters():
+    # By the tensors themselves: some networks make buffers, or exchange them, while they run.
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    for parameter, _ in gradients:
         parameter.grad = None  # or the backward pass would add to it
     with torch.random.fork_rng(), torch.enable_grad(), in_mode(model, training=True):
         torch.manual_seed(seed)
         try:
             yield
         finally:
+            for parameter, gradient in gradients:
+                parameter.grad = gradient
             with torch.no_grad():
-                for name, buffer in model.named_buffers():
-                    buffer.copy_(buffers[name])
-            for name, parameter in model.named_parameters():
-                parameter.grad = gradients[name]
+                for buffer, before in buffers:
+                    buffer.copy_(before)

@@ -110,7 +110,8 @@ def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = Fal
     """
     refuse_unready(model)
     input_size = checked_size(input_size)
-    notes: list[str] = []
+    # Networks that a source runs otherwise than their users do say so.
+    notes = [note for module in model.modules() if (note := getattr(type(module), "counted_as", ""))]
     meter = _Meter(model)
     with in_mode(model, training=training), torch.no_grad():
         _let_norms_run_on_one_input(model)
@@ -153,6 +154,7 @@ def _run(model: nn.Module, meter: "_Meter", input_size: Sequence[int], device: t
     with sdpa_kernel(SDPBackend.MATH), meter.dispatcher, meter:
         # A module that stands in two places is named once: torch would exchange its tensors twice, and leave it so.
         output = functional_call(model, _state_on(model, device), (x,), tie_weights=False)
+    meter.compare_totals()
     meter.outputs = tuple(tuple(tensor.shape[1:]) for tensor in tensors_in(output))
 
 
@@ -205,6 +207,16 @@ class _Meter(Tracer):
         if isinstance(output, Tensor) and (work is not None or not row.output):
             row.output = tuple(output.shape[1:])
 
+    def compare_totals(self) -> None:
+        """Raises where the dispatcher saw work between the calls that were compared one by one."""
+        counted, seen = sum(row.macs for row in self.layers.values()), self.dispatcher.get_total_flops() // 2
+        if counted != seen:
+            raise CountError(
+                f"{counted:,} multiply-accumulates by arithmetic, {seen:,} by the dispatcher: the rest is done where "
+                "Python sees no call, in a function of torch.jit.script for instance; count the network without it. No "
+                "total is given"
+            )
+
     def _input_of(self, call: Call) -> tuple[int, ...]:
         """Returns batch and spatial size of what a convolution was given, before it padded that."""
         shape = first_argument(call).shape
@@ -218,7 +230,7 @@ class _Meter(Tracer):
 
 def _row(name: str, module: nn.Module) -> LayerCount:
     plan = plan_of(module)
-    shown = str(plan) if plan is not None and (isinstance(module, CompositeConv) or plan.spec.kernel != (1,)) else ""
+    shown = str(plan) if plan is not None and not isinstance(module, nn.Linear) else ""
     return LayerCount(name, type(module).__name__, shown)
 
 

@@ -20,6 +20,7 @@ from cruciform.errors import ShapeError, first_line, told_as
 from cruciform.nn.composite import CompositeConv
 
 CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
+PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -132,7 +133,8 @@ def checked_size(given: object) -> tuple[int, ...]:
 def on_input(model: nn.Module, input_size: Sequence[int]) -> AbstractContextManager[None]:
     """Turns what a network stumbles over when it is run into an error that names its input."""
     what = f"{type(model).__name__} does not run on an input of {tuple(input_size)} (channels, sizes)"
-    return told_as(ShapeError, lambda error: f"{what}: {first_line(error)}")
+    unwrap = "; it wraps a network: give model.module" if isinstance(model, PARALLEL) else ""
+    return told_as(ShapeError, lambda error: f"{what}: {first_line(error)}{unwrap}")
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

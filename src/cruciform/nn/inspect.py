@@ -18,15 +18,22 @@ PLAIN_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def spec_of(conv: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> ConvSpec:
-    """Returns the spec of a plain convolution, whose numbers may be NumPy's."""
+    """Returns the spec of a plain convolution, whose numbers may be NumPy's.
+
+    Where its weight was exchanged for one of other channels, as is usual for grey images, the weight counts: it runs.
+    """
+    groups = index(conv.groups)
+    channels = index(conv.in_channels), index(conv.out_channels)
+    weight = conv._parameters.get("weight")
+    if weight is not None and type(conv) in PLAIN_CONVOLUTIONS:
+        channels = weight.shape[1] * groups, weight.shape[0]
     return ConvSpec(
-        index(conv.in_channels),
-        index(conv.out_channels),
+        *channels,
         kernel=_numbers(conv.kernel_size),
         stride=_numbers(conv.stride),
         padding=_numbers(conv.padding),
         dilation=_numbers(conv.dilation),
-        groups=index(conv.groups),
+        groups=groups,
         bias=conv.bias is not None,
         padding_mode=conv.padding_mode,
     )

@@ -57,7 +57,7 @@ def standardise_(layer: CompositeConv, eps: float, gamma: float | None, gain: Te
         eps: Added to the variances.
         gamma: With a learned gain, and scaled by gamma / sqrt(fan-in), as in normaliser-free networks. It makes up for
             a non-linearity, so stages with none behind them go without.
-        gain: What the gains of the last stage begin with, one for each filter; left out: 1.
+        gain: What the gains of the last stage begin with, one for each filter; left out: 1. Frozen, all are.
     """
     behind = [stage.activation is not None for stage in layer.plan.stages[:-1]] + [True]
     for stage, makes_up in zip(layer.parameter_names, behind, strict=True):
@@ -66,9 +66,11 @@ def standardise_(layer: CompositeConv, eps: float, gamma: float | None, gain: Te
             weight: Tensor = getattr(layer, name)
             scale = None if gamma is None else (gamma if makes_up else 1.0) * weight[0].numel() ** -0.5
             standard = StandardisedWeight(weight.shape[0], eps, scale).to(weight.device, weight.dtype)
-            if gain is not None and standard.gain is not None and stage is layer.parameter_names[-1]:
-                with torch.no_grad():
-                    standard.gain.copy_(gain.flatten()[first : first + len(weight)])
+            if gain is not None and standard.gain is not None:
+                standard.gain.requires_grad_(gain.requires_grad)
+                if stage is layer.parameter_names[-1]:
+                    with torch.no_grad():
+                        standard.gain.copy_(gain.flatten()[first : first + len(weight)])
             first += len(weight)
             register_parametrization(layer, name, standard)
     return layer

@@ -294,7 +294,12 @@ def _cost_of(row: CheckedRow, what: Literal["macs", "params"], unit: float) -> S
 
 
 def _spots(points: Sequence[OwnPoint], unit: float) -> list[Spot]:
-    return [Spot(f"{one.network}, ours", one.macs / unit, 100 * one.error) for one in points]
+    # All by their optimisers where these differ: else one network's run by the better looks ahead of the other's.
+    several = len({one.optimiser for one in points}) > 1
+    return [
+        Spot(f"{one.network}, ours{f' by {one.optimiser}' if several else ''}", one.macs / unit, 100 * one.error)
+        for one in points
+    ]
 
 
 def _own_source(points: Sequence[OwnPoint], name: str) -> str:
@@ -307,7 +312,7 @@ def _own_source(points: Sequence[OwnPoint], name: str) -> str:
 
 
 def _own_note(points: Sequence[OwnPoint], name: str) -> str:
-    return f"with {plural(len(points), 'network')} of our own from {name}"
+    return f"with {plural(len({one.network for one in points}), 'network')} of our own from {name}"
 
 
 def _span(numbers: Sequence[int]) -> str:

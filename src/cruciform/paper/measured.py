@@ -18,6 +18,7 @@ class OwnPoint:
         error: Mean share of wrong answers at the end, over the seeds.
         seeds: How many.
         epochs: Of each run.
+        optimiser: That it was trained by.
     """
 
     network: str
@@ -25,6 +26,7 @@ class OwnPoint:
     error: float
     seeds: int
     epochs: int
+    optimiser: str
 
 
 def own_points(path: Path) -> list[OwnPoint]:
@@ -35,4 +37,12 @@ def own_points(path: Path) -> list[OwnPoint]:
 def _point(group: list[Finish]) -> OwnPoint:
     first = group[0]
     error = 1 - statistics.fmean(finish.top1 for finish in group)
-    return OwnPoint(str(first.recipe["model"]["name"]), first.macs, error, len(group), int(first.recipe["epochs"]))
+    recipe = first.recipe
+    return OwnPoint(
+        str(recipe["model"]["name"]),
+        first.macs,
+        error,
+        len(group),
+        int(recipe["epochs"]),
+        str(recipe["optimiser"]["kind"]),
+    )

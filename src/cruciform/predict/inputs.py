@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from cruciform.data.folder import SUFFIXES, read_image
+from cruciform.data.folder import OTHER_PICTURES, SUFFIXES, read_image
 from cruciform.data.shard_index import MANIFEST
 from cruciform.data.shards import ShardSource
 from cruciform.data.source import Image
@@ -36,7 +36,11 @@ class Inputs(Protocol):
 def _files_below(folder: Path) -> Iterator[Path]:
     """Yields all files, those in linked folders too; a folder that is reached again is not gone through again."""
     seen: set[tuple[int, int]] = set()
-    for here, folders, names in os.walk(folder, followlinks=True):
+
+    def refuse(error: OSError) -> None:
+        raise DataError(f"{error.filename} can't be gone through: {error.strerror}") from error
+
+    for here, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
         stat = Path(here).stat()
         if (stat.st_dev, stat.st_ino) in seen:
             folders.clear()
@@ -46,12 +50,13 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 
 class FolderInputs:
-    """All images below a folder, however deep, in the order of their names."""
+    """All images below a folder, however deep, in the order of their names; such as can't be read among them."""
 
     def __init__(self, folder: Path, short_side: int | None) -> None:
         self._folder, self._short_side = folder, short_side
+        known = SUFFIXES | OTHER_PICTURES  # of formats that are not read, each gets a row that says so
         self._names = sorted(
-            path.relative_to(folder).as_posix() for path in _files_below(folder) if path.suffix.lower() in SUFFIXES
+            path.relative_to(folder).as_posix() for path in _files_below(folder) if path.suffix.lower() in known
         )
         if not self._names:
             raise DataError(f"{folder} holds no images: no file below it ends in {', '.join(sorted(SUFFIXES))}")

@@ -178,16 +178,19 @@ def gather_facts(
 def _layer(
     row: LayerCount, model: nn.Module, reasons: Mapping[str, str], seconds: Mapping[str, float]
 ) -> LayerFact:  # fmt: skip
-    plan = plan_of(model.get_submodule(row.name))
-    convolves = plan is not None and plan.spec.kernel != (1,)
+    module = model.get_submodule(row.name)
+    plan = plan_of(module)
+    convolves = plan is not None and not isinstance(module, nn.Linear)
+    replaced = plan is not None and not plan.is_dense
     return LayerFact(
         name=row.name or "(network)",
         kind=row.kind,
         plan=str(plan) if convolves else "",
         params=row.params,
         macs=row.macs,
-        dense=_dense(plan, row) if plan is not None and convolves else None,
-        replaced=plan is not None and not plan.is_dense,
+        # What is dense already is taken as counted: parameters that layers share are those of the first.
+        dense=(_dense(plan, row) if plan and replaced else (row.params, row.macs)) if convolves else None,
+        replaced=replaced,
         reason=reasons.get(row.name, ""),
         seconds=seconds.get(row.name),
     )

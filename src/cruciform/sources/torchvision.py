@@ -55,6 +55,8 @@ def parts(model: nn.Module) -> nn.Module:
 class TwoFrames(nn.Module):
     """Optical flow between a frame and itself."""
 
+    counted_as = "optical flow with 2 updates, fewer than torchvision makes; each one more costs as much again"
+
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
@@ -66,6 +68,11 @@ class TwoFrames(nn.Module):
 
 class DetectorParts(nn.Module):
     """A detector's trainable parts one after the other, without the search for boxes between them."""
+
+    counted_as = (
+        "a detector by its parts: region heads on one region each, without the predictors behind them and the search "
+        "for regions"
+    )
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

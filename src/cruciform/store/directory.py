@@ -27,6 +27,7 @@ from cruciform.conversion.report import ConversionReport
 from cruciform.conversion.surgery import find_modules, replace_modules_
 from cruciform.errors import CruciformError, DamagedError, StoreError, first_line
 from cruciform.files import new_directory, read_json, refuse_own_place, sha256, write_json
+from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, spec_of
 from cruciform.plan import LayerPlan
 from cruciform.sources.build import build_network
@@ -64,6 +65,7 @@ def save(model: nn.Module, directory: Path | str, report: ConversionReport, *, b
     """
     directory = Path(directory)
     refuse_to_overwrite(directory)
+    _refuse_collapsed(model)
     base = base or Base()
     with new_directory(directory) as part:
         save_model(model, str(part / WEIGHTS))
@@ -80,6 +82,17 @@ def save(model: nn.Module, directory: Path | str, report: ConversionReport, *, b
     return directory
 
 
+def _refuse_collapsed(model: nn.Module) -> None:
+    """Raises where a layer was collapsed to a convolution that the base, whose own pads or standardises, has not."""
+    for name, plan in converted_plans(model).items():
+        layers = [layer for layer in model.get_submodule(name).modules() if isinstance(layer, CompositeConv)]
+        if plan not in [layer.plan for layer in layers]:
+            raise StoreError(
+                f"{name} was collapsed, and its base has another convolution there, which pads or standardises by "
+                "itself; save the network before you collapse it, and collapse what load returns"
+            )
+
+
 def load(directory: Path | str, model: nn.Module | None = None) -> nn.Module:
     """Rebuilds a converted network from its directory.
 
@@ -93,6 +106,11 @@ def load(directory: Path | str, model: nn.Module | None = None) -> nn.Module:
         model, plans = _build_base(directory, card, {})
     else:
         plans = _plans(card)
+        if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
+            raise StoreError(
+                "the network given lies on the meta device, which holds no numbers; build it outside of "
+                "torch.device('meta')"
+            )
     model = _put_plans_(model, plans)
     _take_precision_(model, directory)
     try:

@@ -28,7 +28,7 @@ class Evaluation:
         top1_mirrored: Share whose class was the first guess of the mean over each image and its mirror image; None
             where the recipe does not ask for it.
         auc: The area under the ROC curve; None where the recipe does not ask for it, or a class has no sample.
-        bad: What is wrong with samples that can't be read and were not judged.
+        notices: What could not be judged, and why.
         confusion: How often class i (row) was taken for class j (column).
     """
 
@@ -39,7 +39,7 @@ class Evaluation:
     confusion: tuple[tuple[int, ...], ...]
     top1_mirrored: float | None = None
     auc: float | None = None
-    bad: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
 
     def per_class(self) -> list[float]:
         """Returns the share of each class that was recognised."""
@@ -109,6 +109,11 @@ def evaluate(
     confusion = runtime.sum(confusion)
     loss, top5, mirrored = runtime.sum(sums).tolist()
     samples = int(confusion.sum())
+    notices = [f"not judged: {what}" for what in bad]
+    auc = _auc(runtime.sum(scores)) if asked.auc else None
+    if asked.auc and auc is None:
+        missing = [name for name, row in zip(loader.source.classes, confusion, strict=True) if not row.any()]
+        notices.append(f"no area under the ROC curve: no sample judged is of the class {' or '.join(missing)}")
     return Evaluation(
         samples=samples,
         loss=loss / samples,
@@ -116,8 +121,8 @@ def evaluate(
         top5=top5 / samples,
         confusion=tuple(tuple(row) for row in confusion.tolist()),
         top1_mirrored=mirrored / samples if asked.mirror else None,
-        auc=_auc(runtime.sum(scores)) if asked.auc else None,
-        bad=tuple(bad),
+        auc=auc,
+        notices=tuple(notices),
     )
 
 

@@ -14,6 +14,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from cruciform.data.loader import Batch
 from cruciform.errors import CheckpointError, ShapeError, first_line, told_as
+from cruciform.nn.channels_last import channels_last_
 from cruciform.train.checkpoint import is_finite
 from cruciform.train.freeze import Freeze
 from cruciform.train.lookahead import Lookahead
@@ -70,7 +71,7 @@ class Learner:
         self.recipe, self.runtime, self._classes = recipe, runtime, classes
         self.model = model.to(runtime.device).float()  # weights are kept in 32 bits, however they come
         if recipe.channels_last:
-            _channels_last_(self.model)
+            channels_last_(self.model)
         self._freeze = Freeze(self.model, recipe.freeze)
         self.optimiser = recipe.optimiser.build(self.model)
         self.lookahead = Lookahead(self.model, recipe.lookahead) if recipe.lookahead else None
@@ -79,12 +80,12 @@ class Learner:
         compiled: Any = torch.compile(self.model) if recipe.compile else self.model
         self._runner = runtime.wrap(compiled)
         self._is_wrapped = self._runner is not compiled
+        self._is_tried = False
         self._mean = _per_channel(recipe.data.mean, runtime.device)
         self._deviation = _per_channel(recipe.data.deviation, runtime.device)
         # A mask of −∞ is as it should be; whatever else is not finite must not be saved.
-        self.never_finite = frozenset(
-            f"model.{name}" for name, buffer in self.model.named_buffers() if not is_finite(buffer)
-        )
+        self._masks = [name for name, buffer in self.model.named_buffers() if not is_finite(buffer)]
+        self.never_finite = frozenset(f"{part}.{name}" for part in ("model", "average") for name in self._masks)
         self._names = {id(parameter): name for name, parameter in self.model.named_parameters()}
 
     # One step
@@ -98,6 +99,11 @@ class Learner:
             factor: γ(t)/γ₀.
             steps: How many there will be, where the recipe does something when a share of them has passed.
         """
+        if self._is_wrapped and not self._is_tried:
+            # Below, an error may be that of a process that is gone, and all start again. Images that do not fit would
+            # fail in every start: they are told here.
+            self.logits(batch)
+            self._is_tried = True
         before, after = (number / steps, (number + 1) / steps) if steps else (0.0, 0.0)
         random = seed_all(self.recipe.seed, number, self.runtime.rank)
         for group in self.optimiser.param_groups:
@@ -125,6 +131,8 @@ class Learner:
             self.lookahead.follow_(number + 1, after)
         if finite and self.average:
             self.average.update_parameters(self.model)
+            for name in self._masks:  # the mean of −∞ and −∞ is no number to PyTorch
+                self.average.module.get_buffer(name).copy_(self.model.get_buffer(name))
         return StepResult(loss, norm, Taken.YES if finite else self._why_not(loss))
 
     def _why_not(self, loss: float) -> Taken:
@@ -267,14 +275,6 @@ def _pieces(size: int, count: int) -> list[slice]:
 
 def _per_channel(values: tuple[float, ...], device: torch.device) -> Tensor:
     return torch.tensor(values, dtype=torch.float32, device=device)
-
-
-def _channels_last_(model: nn.Module) -> None:
-    """Lays every tensor out by its own rank: torch's own way knows one rank for a whole network."""
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    for tensor in (*model.parameters(), *model.buffers()):
-        if tensor.ndim in formats:
-            tensor.data = tensor.data.contiguous(memory_format=formats[tensor.ndim])
 
 
 def _average(model: nn.Module, decay: float | None) -> AveragedModel | None:

@@ -12,6 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from cruciform.train.checkpoint import is_finite
 from cruciform.train.table import Table
 
 
@@ -41,7 +42,9 @@ class Lookahead:
         tensors = model.state_dict(keep_vars=True)
         # A layer that stands in two places has two names, and follows once.
         first = {id(tensor): name for name, tensor in reversed(tensors.items())}.values()
-        self._fast = {name: tensors[name].detach() for name in first if tensors[name].is_floating_point()}
+        # What is not finite is a mask of −∞, which has no mean and stays what it is.
+        follows = (name for name in first if tensors[name].is_floating_point() and is_finite(tensors[name]))
+        self._fast = {name: tensors[name].detach() for name in follows}
         self.slow: dict[str, Tensor] = {name: tensor.detach().clone() for name, tensor in self._fast.items()}
 
     @torch.no_grad()

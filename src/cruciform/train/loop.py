@@ -251,8 +251,8 @@ class _Training:
             except EvaluationStopped:
                 self._stop(max(self.runtime.most(self.signals.received)))
             figures |= judged.summary()
-            for what in judged.bad:
-                self._tell("noticed", f"not judged: {what}", progress.step)
+            for what in judged.notices:
+                self._tell("noticed", what, progress.step)
             if recipe.schedule.plateau:
                 progress.plateau.see(judged.top1, recipe.schedule.plateau)
         progress.evaluated, progress.loss, progress.samples, progress.seconds = epoch, 0.0, 0, 0.0

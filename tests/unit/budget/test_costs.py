@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -90,6 +91,41 @@ def test_what_an_engine_can_not_run_is_left_out_with_the_reason(
     failing.add("")
     with pytest.raises(DeployError, match="3×3, 16 → 16 of 20×20 does not run in this engine"):
         measure_kind(KIND, ["lr"], setting, tmp_path / "again")
+
+
+def test_a_full_disk_is_not_remembered_of_a_layer(
+    setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(*words: object) -> str:
+        raise DeployError("no space left") from OSError(28, "no space left")
+
+    monkeypatch.setattr(costs, "build_engine", build)
+    with pytest.raises(DeployError, match=r"^no space left$"):
+        measure_kind(KIND, ["lr"], setting, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_layers_are_timed_on_as_many_maps_as_an_image_becomes(
+    setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frames that are folded into the batch: a saving counts for each of them."""
+    batches: set[tuple[int, int]] = set()
+
+    def build(network: object, build: Build, there: Setting, *words: object) -> str:
+        batches.add((there.batch, 0))
+        return ""
+
+    def time(engines: dict[str, str], images: np.ndarray, **more: object) -> dict[str, Timing]:  # type: ignore[type-arg]
+        batches.add((0, len(images)))
+        return {name: Timing((1.0,)) for name in engines}
+
+    monkeypatch.setattr(costs, "build_engine", build)
+    monkeypatch.setattr(costs, "time_engines", time)
+    folded = replace(KIND, maps=16)
+    measure_kind(folded, ["lr"], replace(setting, batch=2), tmp_path)
+    assert batches == {(32, 0), (0, 32)}
+    assert str(describe(folded)["convolution"]).endswith(", 16 at a time")
+    assert "maps" not in describe(KIND), "times that were kept are still found"
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])

@@ -3,10 +3,13 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from cruciform.data.open import open_dataset
 from cruciform.data.source import Opening
 from cruciform.data.volumes import open_volumes
+from cruciform.errors import DataError
 
 
 @pytest.mark.parametrize(("name", "side"), [("adrenalmnist3d.npz", 28), ("adrenalmnist3d_64.npz", 64)])
@@ -18,3 +21,10 @@ def test_masks_that_pack_well_are_no_bomb(name: str, side: int) -> None:
     assert len(source) == 98
     assert source[0].image.shape == (side, side, side, 1)
     assert len(source.classes) == 2
+
+
+def test_images_of_one_size_refuse_to_be_brought_to_another(tmp_path: Path) -> None:
+    images, labels = np.zeros((4, 8, 8, 8), np.uint8), np.array([[0], [1], [0], [1]])
+    np.savez(tmp_path / "volumes.npz", train_images=images, train_labels=labels)
+    with pytest.raises(DataError, match=r"short_side=16 .* those of volumes have one, 8×8×8"):
+        open_dataset("volumes", Opening(tmp_path / "volumes.npz", "train", short_side=16))

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.fx import GraphModule
 
 from cruciform import convert
-from cruciform.deploy.build import Build, Setting, largest_error
+from cruciform.deploy.build import Build, Setting, largest_error, noise
 from cruciform.deploy.choose import Choice, choose_build
 from cruciform.deploy.clock import Timing, time_engines
 from cruciform.deploy.forms import composite_layers
@@ -81,6 +81,32 @@ def some_choice(model: nn.Module) -> Choice:
     return Choice(Build(dict.fromkeys(composite_layers(model), "tail")), Timing((1.0,)), None, {}, (), ())
 
 
+def test_a_network_in_training_stays_in_training() -> None:
+    model = network().train()
+    setting = Setting(TARGETS.get("torch"), SIZE, rounds=1, patience=0)
+    choose_build(model, setting)
+    largest_error(model, lambda images: np.zeros((len(images), 4), np.float32), noise(1, SIZE))
+    assert all(module.training for module in model.modules())
+
+
+def test_what_is_not_of_32_bits_is_refused_before_it_is_timed() -> None:
+    model = nn.Sequential(network(), Halved())
+    with pytest.raises(DeployError, match=r"returns torch.bfloat16; what is deployed returns torch.float32"):
+        choose_build(model, Setting(TARGETS.get("torch"), SIZE, rounds=1))
+
+
+def test_weights_of_both_ranks_in_one_network_run_in_pytorch() -> None:
+    model = nn.Sequential(nn.Conv3d(3, 4, 3), nn.Flatten(1, 2), nn.Conv2d(8, 4, 3), nn.Flatten(), nn.Linear(64, 2))
+    setting = Setting(TARGETS.get("torch"), (3, 4, 8, 8), rounds=1)
+    choice = choose_build(model, setting)
+    assert choice.timing.best > 0
+
+
+class Halved(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.bfloat16()
+
+
 @pytest.mark.slow
 def test_dense_is_shipped_where_nothing_beats_it() -> None:
     aten = torch.ops.aten
@@ -118,8 +144,10 @@ def test_an_artefact_computes_the_same_and_notices_damage(tmp_path: Path) -> Non
         open_artefact(tmp_path / "out")
     engine = open_artefact(str(tmp_path / "out"), trust=True)
     assert np.allclose(engine(images), expected, atol=1e-5)
-    with pytest.raises(DeployError, match=r"does not run on a ndarray of \(2, 1, 8, 8\), float32: "):
+    with pytest.raises(DeployError, match=r"does not run on a ndarray of \(2, 1, 8, 8\), float32: it is made for"):
         engine(images[:, :1, :8, :8])
+    with pytest.raises(DeployError, match=r"float64: it is made for images of \[3, 16, 16\], float32"):
+        engine(images.astype(np.float64))  # some engines would read its bits
     (tmp_path / "out" / "deploy.json").write_text("{}")
     with pytest.raises(DeployError, match="is not what 'cruciform deploy' wrote"):
         open_artefact(tmp_path / "out")

@@ -23,8 +23,8 @@ from cruciform.spec import ConvSpec
 from cruciform.train.race import Finish
 
 
-def finish(name: str, seed: int, top1: float) -> dict[str, Any]:
-    recipe = {"model": {"name": name}, "epochs": 20}
+def finish(name: str, seed: int, top1: float, optimiser: str = "sgd") -> dict[str, Any]:
+    recipe = {"model": {"name": name}, "epochs": 20, "optimiser": {"kind": optimiser}}
     curve = [{"epoch": 1, "seconds": 1.0, "top1": 0.1}, {"epoch": 20, "seconds": 9.0, "top1": top1}]
     return Finish(name, seed, 222_000_000, 9, 50_000, recipe, curve, {}).to_dict()
 
@@ -108,6 +108,15 @@ def test_our_own_runs_are_marked_and_averaged_over_seeds(material: Material) -> 
     assert points[0].error == pytest.approx(0.09)
     figure, note = FIGURES.get("nin")(material)
     assert "our own runs" in [text.get_text() for text in figure.legends[0].get_texts()]
+    assert note == "with 1 network of our own from cifar10.json"
+
+
+def test_our_own_runs_of_one_network_are_told_apart(tmp_path: Path) -> None:
+    runs = [finish("nin", 0, 0.82), finish("nin", 0, 0.89, "adamw") | {"name": "nin again"}]
+    record_result(tmp_path / "cifar10.json", summary={}, details=runs, command="", n=1)
+    figure, note = FIGURES.get("nin")(Material(tmp_path))
+    figure.canvas.draw()
+    assert {"nin, ours by sgd", "nin, ours by adamw"} <= {text.get_text() for text, _ in words(figure)}
     assert note == "with 1 network of our own from cifar10.json"
 
 

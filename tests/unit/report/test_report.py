@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from typer.testing import CliRunner
 
 from cruciform.cli.main import app
@@ -77,6 +78,14 @@ def test_the_dense_network_is_the_one_that_the_plans_stand_in_for(facts: Facts) 
     printed = profile(create_model("nin_c3_printed", input_size=30), (3, 30, 30))
     assert facts.dense_macs == printed.macs
     assert sum(layer.replaced for layer in facts.layers) == 4
+
+
+def test_layers_that_share_a_weight_are_counted_once_and_those_of_one_tap_are_listed() -> None:
+    model = nn.Sequential(nn.Conv1d(4, 4, 3), nn.Conv1d(4, 4, 3), nn.Conv1d(4, 4, 1), nn.Flatten(), nn.Linear(16, 2))
+    model[1].weight = model[0].weight
+    facts = gather_facts("own", model, (4, 8), rounds=0)
+    assert facts.dense_params == facts.params == sum(parameter.numel() for parameter in model.parameters())
+    assert [bool(layer.plan) for layer in facts.layers] == [True, True, True, False]
 
 
 def test_the_page_is_whole_and_takes_nothing_from_elsewhere(facts: Facts) -> None:

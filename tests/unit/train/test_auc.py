@@ -1,13 +1,21 @@
 """The area under the ROC curve against counting pairs, which is what it means."""
 
 import itertools
+from pathlib import Path
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given
+from torch import nn
 
 from cruciform.train.auc import area_under_curve
+from cruciform.train.given import Inputs
+from cruciform.train.journal import read_journal
+from cruciform.train.loop import train
+from cruciform.train.run import Run
+from cruciform.train.runtime import Alone
 
 
 def by_pairs(scores: torch.Tensor, positive: torch.Tensor) -> float:
@@ -31,3 +39,11 @@ def test_of_two_classes_the_second_counts() -> None:
     labels = torch.tensor([0, 0, 1, 1])
     scores = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.65, 0.35], [0.2, 0.8]])
     assert area_under_curve(scores, labels) == 0.75
+
+
+def test_a_class_without_a_sample_is_told(make: Any, tmp_path: Path) -> None:
+    recipe = make(epochs=1, evaluation={"auc": True})  # 8 images, 10 classes
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3072, 10))
+    train(recipe, Run(tmp_path), Alone(torch.device("cpu")), resume=False, inputs=Inputs(model=model))
+    (notice,) = [line["what"] for line in read_journal(tmp_path / "log.jsonl") if "ROC" in line.get("what", "")]
+    assert notice.startswith("no area under the ROC curve: no sample judged is of the class airplane or ")

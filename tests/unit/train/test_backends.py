@@ -25,6 +25,15 @@ def test_the_local_backend_is_one_process(tmp_path: object) -> None:
         start(job)
 
 
+def test_processes_without_a_gpu_of_their_own_are_refused_before_they_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    with pytest.raises(RunError, match="--workers 3: each process takes a GPU, and this machine has 2"):
+        start(Job(load_recipe("nin_cifar10"), Run(tmp_path), workers=3), "ddp")
+
+
 @pytest.mark.parametrize(
     ("address", "loopback"),
     [

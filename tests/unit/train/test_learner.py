@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cruciform.data.loader import Batch
+from cruciform.errors import ShapeError
 from cruciform.train.checkpoint import Checkpoints
 from cruciform.train.freeze import Freeze
 from cruciform.train.given import Inputs
@@ -21,11 +22,13 @@ from cruciform.train.runtime import Alone
 HERE = Alone(torch.device("cpu"))
 
 
-def batch(*, ruined: bool = False) -> Batch:
-    images = torch.rand(8, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+def batch(count: int = 8, *, ruined: bool = False) -> Batch:
+    images = torch.rand(count, 8, 8, 3, generator=torch.Generator().manual_seed(0)).permute(
+        0, 3, 1, 2
+    )  # as the loader stacks
     if ruined:
         images[0, 0, 0, 0] = math.nan
-    return Batch(images, torch.arange(8), tuple(range(8)), counted=8, total=8)
+    return Batch(images, torch.arange(count) % 10, tuple(range(count)), counted=count, total=count)
 
 
 class Mixed(nn.Module):
@@ -51,6 +54,29 @@ def test_every_tensor_is_laid_out_by_its_own_rank(make: Any) -> None:
     assert model.volume.is_contiguous(memory_format=torch.channels_last_3d)
 
 
+def test_gradients_come_in_the_strides_of_their_weights(make: Any) -> None:
+    # or DistributedDataParallel copies them into its buckets one by one, and warns of it
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.Conv2d(8, 6, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 10)
+    )
+    learner = Learner(make(), model, HERE)
+    came: dict[str, tuple[int, ...]] = {}
+    for name, weight in learner.model.named_parameters():
+        weight.register_hook(lambda gradient, name=name: came.update({name: gradient.stride()}))
+    learner.step(batch(16), 0, 1.0)  # with fewer, and one thread, another implementation takes the 1×1 layer
+    assert came == {name: weight.stride() for name, weight in learner.model.named_parameters()}
+
+
+def test_among_processes_images_that_do_not_fit_are_told_rather_than_tried_again(make: Any) -> None:
+    class Wrapping(Alone):
+        def wrap(self, model: nn.Module) -> nn.Module:
+            return nn.Sequential(model)
+
+    model = nn.Sequential(nn.Flatten(), nn.Linear(1000, 10))
+    with pytest.raises(ShapeError, match=r"the test's own does not run on a batch of \(8, 3, 8, 8\): mat1 and mat2"):
+        Learner(make(), model, Wrapping(torch.device("cpu"))).step(batch(), 0, 1.0)
+
+
 @pytest.mark.parametrize("given", [torch.float16, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_weights_are_kept_in_32_bits_however_they_come(make: Any, given: torch.dtype, precision: str) -> None:
@@ -61,12 +87,24 @@ def test_weights_are_kept_in_32_bits_however_they_come(make: Any, given: torch.d
 
 def test_a_buffer_that_never_was_finite_is_saved_and_one_that_has_become_so_is_not(make: Any, tmp_path: Path) -> None:
     learner = Learner(make(), Mixed(), HERE)
-    assert learner.never_finite == {"model.mask"}
+    assert learner.never_finite == {"model.mask", "average.mask"}
     tensors, _ = learner.state()
     Checkpoints(tmp_path).save(1, tensors, {}, never_finite=learner.never_finite)
     tensors["model.norm.running_mean"].fill_(math.nan)
     with pytest.raises(ArithmeticError, match="running_mean is not finite after step 2"):
         Checkpoints(tmp_path).save(2, tensors, {}, never_finite=learner.never_finite)
+
+
+def test_a_mask_is_neither_averaged_nor_followed(make: Any, tmp_path: Path) -> None:
+    learner = Learner(make(average=0.9, lookahead={"steps": 1}), Mixed(), HERE)
+    for number in range(3):
+        learner.step(batch(), number, 1.0, steps=3)
+    judged = learner.evaluated()
+    assert judged is not learner.model
+    for network in (learner.model, judged):
+        assert torch.equal(network.get_buffer("mask"), torch.tensor([0.0, -math.inf]))
+    tensors, _ = learner.state()
+    Checkpoints(tmp_path).save(1, tensors, {}, never_finite=learner.never_finite)
 
 
 @pytest.mark.parametrize("policy", ["stop", "skip"])

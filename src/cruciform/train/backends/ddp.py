@@ -77,6 +77,12 @@ def _connect(backend: str) -> None:
 
 
 def _launch(job: Job) -> None:
+    # What fails in every process would be started again ten times before anybody is told.
+    if pick_device(job.device).type == "cuda" and job.workers > (gpus := torch.cuda.device_count()):
+        raise RunError(
+            f"--workers {job.workers}: each process takes a GPU, and this machine has {gpus}; give --workers {gpus}, "
+            "or --device cpu"
+        )
     prepare(job)
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"),
