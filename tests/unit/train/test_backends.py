@@ -1,9 +1,15 @@
+import signal
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from cruciform.errors import RunError
 from cruciform.train.backends.backend import BACKENDS, Job, check_end
+from cruciform.train.backends.ddp import _end_of, _passing_on_signals
 from cruciform.train.backends.ray import _is_loopback, cluster
 from cruciform.train.cookbook import load_recipe
 from cruciform.train.follow import following
@@ -32,6 +38,21 @@ def test_processes_without_a_gpu_of_their_own_are_refused_before_they_start(
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     with pytest.raises(RunError, match="--workers 3: each process takes a GPU, and this machine has 2"):
         start(Job(load_recipe("nin_cifar10"), Run(tmp_path), workers=3), "ddp")
+
+
+def test_a_signal_that_another_thread_is_given_is_passed_on() -> None:
+    """The system gives a signal to any thread; Python acts on it when its main thread goes on."""
+
+    def take_it() -> None:
+        time.sleep(0.3)
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        time.sleep(20)
+
+    threading.Thread(target=take_it, daemon=True).start()
+    waiting = [sys.executable, "-c", "import time; time.sleep(20)"]
+    with subprocess.Popen(waiting) as agent, _passing_on_signals(agent) as received:
+        assert _end_of(agent) == -signal.SIGTERM
+    assert received == [signal.SIGTERM]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import FrameType
 
@@ -54,6 +54,10 @@ def _join(job: Job) -> bool:
         observers = [job.observe()] if runtime.leads else []
         train(job.recipe, job.run, runtime, resume=job.resume, observers=observers)
         return runtime.leads and not launched
+    except Interrupted as stop:
+        if not launched:
+            raise
+        sys.exit(128 + stop.signal)  # and not a word: the launcher tells how to go on
     except CruciformError:
         # torchrun would start a run again that can only fail again. The log says why; the launcher reads it there.
         if not launched:
@@ -93,13 +97,24 @@ def _launch(job: Job) -> None:
     environment = {"OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": "lo", **os.environ, LAUNCHED: "1"}
     # The command is ours, and the directory's name goes to no shell.
     with subprocess.Popen(command, env=environment) as agent, _passing_on_signals(agent) as received:  # noqa: S603
-        code = agent.wait()
+        code = _end_of(agent)
     status = job.run.status()
     if received and status["state"] == "interrupted":  # else they could not save, or were not given the time
         raise Interrupted(received[0], status["step"])
     if code and not received:
         raise RunError(f"torchrun gave up after {RESTARTS} new starts, with code {code}; its messages are above")
     check_end(job.run)
+
+
+def _end_of(agent: "subprocess.Popen[bytes]") -> int:
+    """Waits for a process, and hears signals meanwhile; returns its code.
+
+    The system may give a signal to any thread, and Python acts on it when the main thread goes on, which one that waits
+    without an end does not: the signal would be heard when all is over.
+    """
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return agent.wait(timeout=1)
 
 
 @contextmanager
