@@ -83,9 +83,10 @@ class Stage:
         for group in self.groups:
             filters += group.filters
             taps += prod(group.kernel) * group.filters
-            if len(group.kernel) != len(extents):
-                raise PlanError(f"the groups of the stage {self} differ in rank")
-            extents = tuple(map(max, extents, group.kernel))
+            if group.kernel != extents:
+                if len(group.kernel) != len(extents):
+                    raise PlanError(f"the groups of the stage {self} differ in rank")
+                extents = tuple(map(max, extents, group.kernel))
         object.__setattr__(self, "filters", filters)
         object.__setattr__(self, "taps", taps)
         object.__setattr__(self, "extents", extents)
@@ -166,8 +167,7 @@ class LayerPlan:
     @property
     def params(self) -> int:
         """Weights and biases of all stages."""
-        biases = sum(stage.filters for stage in self.stages if stage.bias)
-        return biases + sum(self.weights(index) for index in range(len(self.stages)))
+        return sum(self.weights(index) + stage.filters * stage.bias for index, stage in enumerate(self.stages))
 
     def macs(self, output_size: Sequence[int], *, count: Count = "mul_add") -> int:
         """Returns the multiply-accumulates for an output of this spatial size.
@@ -175,7 +175,10 @@ class LayerPlan:
         Where a later stage strides, the size of what it reads is not settled by the layer's output alone; the
         smallest is taken. ``macs_from_input`` knows it exactly.
         """
-        return self._macs(self.spec.input_size(output_size), output_size, count)
+        self.spec.check_rank(output_size)
+        # Where the first stage owns all axes, every stage works at the size of the output.
+        input_size = self.spec.input_size(output_size) if any(self.owners) else output_size
+        return self._macs(input_size, output_size, count)
 
     def macs_from_input(self, input_size: Sequence[int], *, count: Count = "mul_add") -> int:
         """Returns the multiply-accumulates for an input of this spatial size."""

@@ -101,7 +101,7 @@ class ConvSpec:
 
     def output_size(self, input_size: Sequence[int]) -> Ints:
         """Returns the spatial size of the output, or raises where the window does not fit the input."""
-        self._check_rank(input_size)
+        self.check_rank(input_size)
         sizes = []
         for n, reach, step, (before, after) in zip(input_size, self.span, self.stride, self.padding, strict=True):
             room = n + before + after - reach
@@ -115,7 +115,7 @@ class ConvSpec:
 
     def input_size(self, output_size: Sequence[int]) -> Ints:
         """Returns the smallest spatial size of an input with this output size."""
-        self._check_rank(output_size)
+        self.check_rank(output_size)
         return tuple(
             max(1, (n - 1) * step + reach - before - after)
             for n, reach, step, (before, after) in zip(output_size, self.span, self.stride, self.padding, strict=True)
@@ -123,7 +123,7 @@ class ConvSpec:
 
     def macs(self, output_size: Sequence[int], *, count: Count = "mul_add") -> int:
         """Returns the multiply-accumulates of the dense convolution for an output of this spatial size."""
-        self._check_rank(output_size)
+        self.check_rank(output_size)
         biases = self.out_channels * self.bias
         return count_macs(self.params - biases, biases, prod(output_size), count)
 
@@ -137,7 +137,8 @@ class ConvSpec:
         check_keys(data, {field.name for field in fields(cls)}, "a convolution", SpecError)
         return cls(**data)
 
-    def _check_rank(self, size: Sequence[int]) -> None:
+    def check_rank(self, size: Sequence[int]) -> None:
+        """Raises unless a spatial size has as many axes as the convolution."""
         if len(size) != self.rank:
             raise ShapeError(f"a {self.rank}-D convolution needs {self.rank} sizes, not {join_sizes(size)}")
 
