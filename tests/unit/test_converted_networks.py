@@ -1,6 +1,7 @@
 """What hangs on a convolution besides its weight: all of it stays, or is told; nothing gets lost on the way."""
 
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from cruciform import convert, convert_, diagnose, load, profile, save
 from cruciform.conversion.api import converted_plans
 from cruciform.conversion.dense import collapse
 from cruciform.conversion.fit import fit_parameters
-from cruciform.errors import ConversionError, CountError, NotLinearError, ShapeError, StoreError
+from cruciform.errors import ConversionError, CountError, NotLinearError, ShapeError, SpecError, StoreError
 from cruciform.plan import FilterGroup, LayerPlan, Stage
 from cruciform.schemes import make_plan
 from cruciform.sources.build import build_network
@@ -174,6 +175,16 @@ def test_a_network_that_is_run_otherwise_than_by_its_users_says_so() -> None:
     with torch.device("meta"):
         network, size = build_network("torchvision:raft_small", {})
     assert profile(network, size).notes[0].startswith("optical flow with 2 updates")
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("look", [profile, diagnose])
+def test_a_scripted_network_is_told_as_one(look: Callable[..., object]) -> None:
+    scripted = torch.jit.script(two())
+    with pytest.raises(SpecError, match="is scripted or traced.*before torch.jit"):
+        look(scripted, SIZE)
+    with pytest.raises(SpecError, match="Sequential: its 0 is scripted or traced"):
+        look(nn.Sequential(scripted, nn.ReLU()), SIZE)
 
 
 def test_a_wrapper_says_what_to_unwrap() -> None:

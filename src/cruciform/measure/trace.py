@@ -13,10 +13,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from torch import Tensor, nn
+from torch.jit import ScriptModule
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
-from cruciform.errors import ShapeError, first_line, told_as
+from cruciform.errors import ShapeError, SpecError, first_line, told_as
 from cruciform.nn.composite import CompositeConv
 
 CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
@@ -67,6 +68,11 @@ class Tracer(TorchFunctionMode):
         """Sees a call that was made."""
 
     def __enter__(self) -> Self:
+        for name, module in self._model.named_modules():
+            if isinstance(module, ScriptModule):
+                where = f"{type(self._model).__name__}{name and f': its {name}'}"
+                raise SpecError(f"{where} is scripted or traced, and shows nobody what it computes; give the network "
+                                "as it was before torch.jit")  # fmt: skip
         for name, module in self._model.named_modules():
             self._handles.append(module.register_forward_pre_hook(self._enter_layer(name), with_kwargs=True))
             self._handles.append(module.register_forward_hook(self._leave_layer, always_call=True))

@@ -70,7 +70,8 @@ def judge(
         untrained: dict[str, Any] = {"average": None, "lookahead": None, "freeze": {}, "optimiser": optimiser}
         made = made.model_copy(update={"model": ModelTable(name=str(directory)), **untrained})
     else:
-        raise RunError(f"{directory} is neither a run nor a model directory")
+        raise RunError(f"{directory} is neither a run nor a model directory; give what cruciform train or cruciform "
+                       "convert --output has written, such as runs/nin_cifar10")  # fmt: skip
     return _judge(made, run if run.exists else None, device, advance)
 
 

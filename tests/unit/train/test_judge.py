@@ -58,6 +58,8 @@ def test_a_network_is_judged_by_the_recipe_of_another(data: Path, tmp_path: Path
 def test_a_run_is_judged_by_its_own_recipe(run: Path) -> None:
     with pytest.raises(RunError, match="is judged on the data of its own recipe; leave out --recipe"):
         judge(run, recipe="nin_cifar10")
+    with pytest.raises(RunError, match="neither a run nor a model directory; give what cruciform train or"):
+        judge(run / "nowhere")
 
 
 def test_a_converted_network_is_trained_on_other_classes_and_the_log_says_so(data: Path, tmp_path: Path) -> None:
