@@ -14,6 +14,9 @@ from cruciform.train.layout import RUN_RECIPE, is_run
 from cruciform.train.recipe import Recipe
 from cruciform.train.table import read_table
 
+BY_PATTERN = (["freeze"], ["optimiser", "rates"])
+"""The tables whose keys are patterns of parameters' names, which have dots of their own."""
+
 
 def load_recipe(given: str | Path, changes: Sequence[str] = ()) -> Recipe:
     """Returns a recipe.
@@ -69,6 +72,10 @@ def _apply_(data: dict[str, Any], change: str) -> None:
     keys = path.strip().split(".")
     if not equals or not all(keys):
         raise RecipeError(f"--set {change}: write key=value, as --set epochs=2 or --set optimiser.rate=0.05")
+    for place in BY_PATTERN:
+        above, pattern = keys[: len(place)], keys[len(place) :]
+        if above == place and pattern:
+            keys = [*place, ".".join(pattern).strip("'\"")]
     table = data
     for key in keys[:-1]:
         table = table.setdefault(key, {})

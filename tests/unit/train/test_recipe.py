@@ -119,6 +119,14 @@ def test_wrong_keys_and_values_are_refused_with_what_to_type(change: str, messag
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("written", ["features.conv1.*", '"features.conv1.*"', "bias"])
+def test_patterns_of_names_keep_their_dots(written: str) -> None:
+    made = load_recipe("nin_cifar10", [f"freeze.{written}=0.5", f"optimiser.rates.{written}=2"])
+    pattern = written.strip('"')
+    assert (made.freeze, made.optimiser.rates) == ({pattern: 0.5}, {pattern: 2})
+    assert not load_recipe("nin_cifar10", [f"freeze.{written}=0.5", f"freeze.{written}=none"]).freeze
+
+
 def test_an_unknown_recipe_has_a_hint() -> None:
     with pytest.raises(RecipeError, match="'nin_c3_cifar' is no recipe.*Did you mean 'nin_c3_cifar10'"):
         load_recipe("nin_c3_cifar")
