@@ -31,7 +31,7 @@ def read_run(directory: Path) -> RunFacts:
         return first_images(recipe, open_datasets(recipe.data, Alone(torch.device("cpu")))[0], count)
 
     try:
-        model = build_model(recipe.model, classes=classes, seed=recipe.seed, images=images)
+        model = build_model(run.network(recipe), classes=classes, seed=recipe.seed, images=images)
     except DataError as error:
         why = f"the network that the run began with was fitted to its data, and {first_line(error)}"
         return RunFacts(training, None, why)

@@ -10,6 +10,7 @@ Reading rebuilds the base network by its source's own list of names (or takes th
 layers of the plans in their places and loads the weights. Nothing in a directory can name code to run.
 """
 
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -262,6 +263,16 @@ def _read_card(directory: Path) -> dict[str, Any]:
     if sha256(weights) != card["weights"]["sha256"]:
         raise StoreError(f"{weights} is not what was saved: its checksum differs from the one in {CARD}")
     return dict(card)
+
+
+def copy_network(directory: Path, to: Path) -> None:
+    """Copies what a network is read from, unless it is there already; the copy is whole or absent."""
+    own = to / CARD
+    if own.is_file() and own.read_bytes() == (directory / CARD).read_bytes():  # which has the checksum of the weights
+        return
+    with new_directory(to) as part:
+        for name in (CARD, WEIGHTS):
+            shutil.copyfile(directory / name, part / name)
 
 
 def refuse_to_overwrite(directory: Path) -> None:

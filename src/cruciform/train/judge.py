@@ -94,7 +94,7 @@ def trained_network(directory: Path) -> Trained:
     run = Run(directory)
     recipe, checkpoint = run.recipe(), _newest(run)
     classes, size = data_of(run, checkpoint)
-    learner = _restore(recipe, checkpoint, Alone(pick_device("cpu")), classes=classes)
+    learner = _restore(recipe, run, checkpoint, Alone(pick_device("cpu")), classes=classes)
     preparation = recipe.model_dump(
         mode="json", include={"prepare": True, "data": {"short_side", "whiten", "mean", "deviation"}}
     )
@@ -129,21 +129,23 @@ def _newest(run: Run) -> Checkpoint:
     return checkpoint
 
 
-def _restore(recipe: Recipe, checkpoint: Checkpoint | None, runtime: Alone, *, classes: int) -> Learner:
-    """Returns a learner as a checkpoint left it, or with the network of a model directory as it is."""
-    name = recipe.model.name
-    model = build_model(recipe.model, classes=classes, seed=recipe.seed) if checkpoint else load(name).float()
+def _restore(recipe: Recipe, run: Run, checkpoint: Checkpoint, runtime: Alone, *, classes: int) -> Learner:
+    """Returns a learner as a checkpoint of a run left it."""
+    model = build_model(run.network(recipe), classes=classes, seed=recipe.seed)
     learner = Learner(recipe, model, runtime, classes=classes)
-    if checkpoint:
-        learner.load_state_(checkpoint.tensors, checkpoint.part("learner"))
+    learner.load_state_(checkpoint.tensors, checkpoint.part("learner"))
     return learner
 
 
 def _judge(recipe: Recipe, run: Run | None, device: str, advance: Callable[[int, int], None]) -> Judgement:
     runtime = Alone(pick_device(device))
     _, test = open_datasets(recipe.data, runtime)
+    classes = len(test.classes)
     checkpoint = _newest(run) if run else None
-    learner = _restore(recipe, checkpoint, runtime, classes=len(test.classes))
+    if run and checkpoint:
+        learner = _restore(recipe, run, checkpoint, runtime, classes=classes)
+    else:
+        learner = Learner(recipe, load(recipe.model.name).float(), runtime, classes=classes)
     order = Order(len(test), recipe.evaluation.batch)
     loader = Loader(test, order, recipe.prepare, threads=recipe.data.threads)
     step = checkpoint.step if checkpoint else None

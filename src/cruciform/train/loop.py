@@ -131,7 +131,7 @@ class _Training:
         self.steps = recipe.epochs * self.per_epoch
         notices: list[str] = []
         model = inputs.model or build_model(
-            recipe.model,
+            run.network(recipe),
             classes=len(train_set.classes),
             seed=recipe.seed,
             images=lambda count: first_images(recipe, train_set, count),

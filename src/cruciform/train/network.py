@@ -76,8 +76,8 @@ def _build(
         model, _ = build_network(table.name, options)
     except UnknownNameError as error:
         raise UnknownNameError(
-            f"{error} A model directory serves too, but {Path(table.name).absolute()} is none; a network of your own "
-            "is given in Python: train_network(recipe, run, model=...)"
+            f"{str(error).removesuffix('.')}. A model directory serves too, but {Path(table.name).absolute()} is none; "
+            "a network of your own is given in Python: train_network(recipe, run, model=...)"
         ) from None
     if images and isinstance(model, Network) and model.fitted_on:
         model.fit_(images(model.fitted_on))

@@ -5,12 +5,14 @@
     RUN/recipe.json    what it computes
     RUN/log.jsonl      what happened
     RUN/checkpoints/   what it can go on from
+    RUN/model/         the network that it began with, where that was read from a model directory
     RUN/tensorboard/   the log once more, drawn
     RUN/lock           held by the process that writes; let go by the system when that process ends, however it ends
 """
 
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,11 +21,12 @@ from typing import Any, Literal, get_args
 
 from cruciform.errors import RunError
 from cruciform.files import sweep, write_text
+from cruciform.store.directory import CARD, copy_network
 from cruciform.train.checkpoint import Checkpoints
 from cruciform.train.cookbook import load_recipe
 from cruciform.train.journal import read_journal
 from cruciform.train.layout import RUN_RECIPE, is_run
-from cruciform.train.recipe import Recipe
+from cruciform.train.recipe import ModelTable, Recipe
 
 State = Literal["running", "done", "interrupted", "failed", "stopped"]
 
@@ -79,6 +82,7 @@ class Run:
         if not self.exists or not self.has_begun:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._write(recipe)
+            self._keep_network(recipe.model)
             return
         if not resume:
             raise RunError(
@@ -93,6 +97,22 @@ class Run:
             )
         if own != recipe:  # processes that others start read it here
             self._write(recipe)
+
+    def network(self, recipe: Recipe) -> ModelTable:
+        """What a recipe says of the network; where the run keeps a copy of it, that is what is read."""
+        kept = (self._network / CARD).is_file() and self.exists and self.recipe().model == recipe.model
+        return recipe.model.model_copy(update={"name": str(self._network)}) if kept else recipe.model
+
+    @property
+    def _network(self) -> Path:
+        return self.directory / "model"
+
+    def _keep_network(self, table: ModelTable) -> None:
+        """Copies a model directory that it begins with: that may be moved or written anew, and the run goes on."""
+        if not table.given and (Path(table.name) / CARD).is_file():
+            copy_network(Path(table.name), self._network)
+        else:
+            shutil.rmtree(self._network, ignore_errors=True)  # of another recipe, which never began
 
     def _write(self, recipe: Recipe) -> None:
         write_text(self.directory / RUN_RECIPE, recipe.model_dump_json(indent=2) + "\n")

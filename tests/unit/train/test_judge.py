@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from cruciform import convert, create_model, save
-from cruciform.errors import DataError, RunError, ShapeError
+from cruciform.errors import CheckpointError, DataError, RunError, ShapeError
+from cruciform.report.of_run import read_run
 from cruciform.store.directory import Base
 from cruciform.train.checkpoint import Checkpoint
 from cruciform.train.cookbook import load_recipe
@@ -73,3 +75,34 @@ def test_a_converted_network_is_trained_on_other_classes_and_the_log_says_so(dat
     # To judge it is another matter: what begins anew knows nothing.
     with pytest.raises(ShapeError, match="tells 7 classes apart, the data has 10"):
         judge(tmp_path / "model", recipe="modern_cifar10", changes=(f'data.path="{data}"',))
+
+
+def test_a_run_goes_on_when_the_directory_of_its_network_is_moved_or_written_anew(data: Path, tmp_path: Path) -> None:
+    first, other = (convert(create_model(name), input_size=(3, 32, 32)) for name in ("nin", "nin_c3"))
+    save(first.model, tmp_path / "model", first.report, base=Base("nin"))
+    changes = [*SMALL[1:], f'data.path="{data}"', f'model.name="{tmp_path / "model"}"']
+    run = tmp_path / "run"
+    trained = train_network(load_recipe("modern_cifar10", changes), run)
+    save(other.model, tmp_path / "model", other.report, base=Base("nin_c3"))
+    parameters = [parameter.shape for parameter in trained.parameters()]
+    assert [parameter.shape for parameter in trained_network(run).model.parameters()] == parameters
+    (tmp_path / "model").rename(tmp_path / "elsewhere")
+    assert judge(run).evaluation.samples == 8
+    assert read_run(run).beginning is not None
+    again = train_network(load_recipe(run), run)
+    assert all(map(torch.equal, trained.parameters(), again.parameters()))
+    # Somebody who names another one means it.
+    with pytest.raises(CheckpointError):
+        judge(run, changes=(f'model.name="{tmp_path / "elsewhere"}"',))
+
+
+def test_a_run_that_never_began_keeps_the_network_of_its_last_recipe(data: Path, tmp_path: Path) -> None:
+    converted = convert(create_model("nin"), input_size=(3, 32, 32))
+    save(converted.model, tmp_path / "model", converted.report, base=Base("nin"))
+    nowhere = load_recipe("modern_cifar10", ['data.path="nowhere"', f'model.name="{tmp_path / "model"}"'])
+    with pytest.raises(DataError):
+        train_network(nowhere, tmp_path / "run")
+    assert Run(tmp_path / "run").network(nowhere).name == str(tmp_path / "run" / "model")
+    small = load_recipe("cifar_fast_lr_cifar10", [*SMALL, f'data.path="{data}"'])
+    train_network(small, tmp_path / "run")
+    assert not (tmp_path / "run" / "model").exists()
