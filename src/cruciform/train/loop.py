@@ -126,7 +126,7 @@ class _Training:
         # With this a run can be reported on, shipped and asked where its data is not.
         size = input_size(test_set, recipe.prepare)
         recipe.data.check_channels(size[0])
-        self._data = {"classes": len(train_set.classes), "input_size": list(size)}
+        self._data = {"classes": len(train_set.classes), "input_size": list(size), "samples": len(train_set)}
         self.per_epoch = self.loader.order.steps_per_epoch
         self.steps = recipe.epochs * self.per_epoch
         notices: list[str] = []
@@ -316,10 +316,22 @@ class _Training:
             )
 
     def _become_(self, checkpoint: Checkpoint) -> None:
+        self._refuse_other_data(checkpoint)
         self.progress = read_progress(checkpoint)
         if not self.runtime.leads:  # sums over ranks were saved; they are counted once
             self.progress.loss, self.progress.samples = 0.0, 0
         self.learner.load_state_(checkpoint.tensors, checkpoint.part("learner"))
+
+    def _refuse_other_data(self, checkpoint: Checkpoint) -> None:
+        """Raises where the data is not what it was: epochs would end elsewhere, and samples be seen twice or never."""
+        before = checkpoint.values.get("data")
+        known = before.items() if isinstance(before, dict) else ()
+        changed = [f"{key} was {old}, now {self._data[key]}" for key, old in known if self._data.get(key, old) != old]
+        if changed:
+            raise DataError(
+                f"the data in {self.recipe.data.path} is not what this run was trained on ({'; '.join(changed)}); "
+                "bring it back, name where it is with --resume --set data.path=PATH, or start anew with --run DIR"
+            )
 
     def _save(self) -> None:
         """Saves the state. Only the leader writes; all learn whether it could, and none goes on where it could not."""

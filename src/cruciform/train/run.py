@@ -30,9 +30,9 @@ from cruciform.train.recipe import ModelTable, Recipe
 
 State = Literal["running", "done", "interrupted", "failed", "stopped"]
 
-# What may differ between the recipe of a run and the one it is gone on with: how it is watched and kept, and what
-# becomes of steps and samples that failed.
-FREE = frozenset({"checkpoint", "log", "nonfinite", "data.max_bad", "data.threads"})
+# What may differ between the recipe of a run and the one it is gone on with: how it is watched and kept, where its data
+# lies, and what becomes of steps and samples that failed.
+FREE = frozenset({"checkpoint", "log", "nonfinite", "data.max_bad", "data.path", "data.threads"})
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """What a run was trained for is known from its checkpoint, and not believed where it can't be true."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +107,15 @@ def test_a_run_that_never_began_keeps_the_network_of_its_last_recipe(data: Path,
     small = load_recipe("cifar_fast_lr_cifar10", [*SMALL, f'data.path="{data}"'])
     train_network(small, tmp_path / "run")
     assert not (tmp_path / "run" / "model").exists()
+
+
+def test_a_run_finds_its_data_where_it_was_moved_to_and_no_other(data: Path, tmp_path: Path) -> None:
+    run, moved = tmp_path / "run", tmp_path / "moved"
+    train_network(load_recipe("cifar_fast_lr_cifar10", [*SMALL, f'data.path="{data}"']), run)
+    shutil.copytree(data, moved)
+    train_network(load_recipe(run, [f'data.path="{moved}"']), run)
+    assert load_recipe(run).data.path == str(moved), "and remembers it"
+    batch = moved / "data_batch_5.bin"
+    batch.write_bytes(batch.read_bytes()[: 7 * 3073])
+    with pytest.raises(DataError, match=r"not what this run was trained on \(samples was 40, now 39\).*data.path=PATH"):
+        train_network(load_recipe(run), run)
