@@ -81,6 +81,8 @@ class Run:
             raise RunError(f"{self.directory} exists and is not a run; choose another with --run DIR")
         if not self.exists or not self.has_begun:
             self.directory.mkdir(parents=True, exist_ok=True)
+            if self.network(recipe) == recipe.model:  # what is kept, if anything, is of another recipe
+                shutil.rmtree(self._network, ignore_errors=True)
             self._write(recipe)
             self._keep_network(recipe.model)
             return
@@ -111,8 +113,6 @@ class Run:
         """Copies a model directory that it begins with: that may be moved or written anew, and the run goes on."""
         if not table.given and (Path(table.name) / CARD).is_file():
             copy_network(Path(table.name), self._network)
-        else:
-            shutil.rmtree(self._network, ignore_errors=True)  # of another recipe, which never began
 
     def _write(self, recipe: Recipe) -> None:
         write_text(self.directory / RUN_RECIPE, recipe.model_dump_json(indent=2) + "\n")

@@ -103,6 +103,9 @@ def test_a_run_that_never_began_keeps_the_network_of_its_last_recipe(data: Path,
     nowhere = load_recipe("modern_cifar10", ['data.path="nowhere"', f'model.name="{tmp_path / "model"}"'])
     with pytest.raises(DataError):
         train_network(nowhere, tmp_path / "run")
+    (tmp_path / "model").rename(tmp_path / "elsewhere")  # as processes with another working folder do not see it
+    with pytest.raises(DataError):
+        train_network(nowhere, tmp_path / "run")
     assert Run(tmp_path / "run").network(nowhere).name == str(tmp_path / "run" / "model")
     small = load_recipe("cifar_fast_lr_cifar10", [*SMALL, f'data.path="{data}"'])
     train_network(small, tmp_path / "run")
