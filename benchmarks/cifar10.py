@@ -7,7 +7,7 @@ They are epochs × images ÷ the speed of a quiet machine (``training_speed.py``
 
     python benchmarks/cifar10.py nin --seeds 2 --precision fp32 --workers 2
                                                                        the paper's question; writes results/cifar10.json
-    python benchmarks/cifar10.py nin-adamw --seeds 2 --precision fp32 --workers 2     the same, by another optimiser
+    python benchmarks/cifar10.py nin-sgd --seeds 2 --precision fp32 --workers 2       the same, by the paper's optimiser
     python benchmarks/cifar10.py fast --seeds 5 --precision fp32       the race, into the same file
     python benchmarks/cifar10.py fast --seeds 5 --only cifar_fast --precision fp32    one of its networks
     python benchmarks/cifar10.py fast --first 3 --seeds 5 --precision fp32            its seeds 3 and 4
@@ -32,13 +32,14 @@ from cruciform.train.race_result import add_finish, read_finishes
 ROOT = Path(__file__).parents[1]
 RESULT, PICTURE = ROOT / "results" / "cifar10.json", ROOT / "docs" / "cifar10.png"
 DENSE, LOW_RANK = "cifar_fast", "cifar_fast_cross"
-# One schedule for all three, found on held-out images: the recipe's own falls over 307 epochs. So was either rate.
+# One schedule for all three, found on held-out images: the recipe's own falls over 307 epochs. So were both optimisers'
+# rates, and AdamW, which learns in one epoch what SGD with its gradient clipped learns in three.
 NIN = ["epochs=20", 'schedule={kind = "one-cycle", start = 0.2, peak = 0.2, end = 0.0}']
 SGD, ADAMW = "optimiser.rate=0.1", 'optimiser={kind = "adamw", rate = 0.002}'
 PAPERS = ("nin", "nin_c3", "nin_c3_lr")
 SUITES: dict[str, dict[str, tuple[str, list[str]]]] = {
-    "nin": {name: (f"{name}_cifar10", [*NIN, SGD]) for name in PAPERS},
-    "nin-adamw": {f"{name}_adamw": (f"{name}_cifar10", [*NIN, ADAMW]) for name in PAPERS},
+    "nin": {name: (f"{name}_cifar10", [*NIN, ADAMW]) for name in PAPERS},
+    "nin-sgd": {f"{name}_sgd": (f"{name}_cifar10", [*NIN, SGD]) for name in PAPERS},
     "fast": {DENSE: (f"{DENSE}_cifar10", ["epochs=10"]), LOW_RANK: (f"{LOW_RANK}_cifar10", ["epochs=13"])},
 }
 
@@ -55,7 +56,7 @@ def record(finishes: Sequence[Finish], command: str) -> None:
         summary["train_time_ratio"] = round(found[LOW_RANK]["seconds"] / found[DENSE]["seconds"], 3)
         summary["lowrank_behind"] = round(found[DENSE]["accuracy"] - found[LOW_RANK]["accuracy"], 3)
         draw_race(curves([*groups[DENSE], *groups[LOW_RANK]]), PICTURE)
-    for how in ("", "_adamw"):
+    for how in ("", "_sgd"):
         dense, low_rank = found.get(f"nin{how}"), found.get(f"nin_c3_lr{how}")
         if dense and low_rank:
             summary[f"nin_time_ratio{how}"] = round(low_rank["seconds"] / dense["seconds"], 3)
