@@ -17,6 +17,7 @@ delete it to begin anew in bfloat16, the default.
 """
 
 import argparse
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,6 +43,12 @@ SUITES: dict[str, dict[str, tuple[str, list[str]]]] = {
     "nin-sgd": {f"{name}_sgd": (f"{name}_cifar10", [*NIN, SGD]) for name in PAPERS},
     "fast": {DENSE: (f"{DENSE}_cifar10", ["epochs=10"]), LOW_RANK: (f"{LOW_RANK}_cifar10", ["epochs=13"])},
 }
+# A dense network, its low-rank relative, and what the summary calls the ratio of their times and the points between.
+COMPARED = (
+    (DENSE, LOW_RANK, "train_time_ratio", "lowrank_behind"),
+    ("nin", "nin_c3_lr", "nin_time_ratio", "nin_c3_lr_behind"),
+    ("nin_sgd", "nin_c3_lr_sgd", "nin_time_ratio_sgd", "nin_c3_lr_behind_sgd"),
+)
 
 
 def record(finishes: Sequence[Finish], command: str) -> None:
@@ -53,14 +60,15 @@ def record(finishes: Sequence[Finish], command: str) -> None:
         short = {DENSE: "dense", LOW_RANK: "lowrank"}.get(name, name)
         summary |= {f"{short}_{key}": value for key, value in figures.items()}
     if DENSE in found and LOW_RANK in found:
-        summary["train_time_ratio"] = round(found[LOW_RANK]["seconds"] / found[DENSE]["seconds"], 3)
-        summary["lowrank_behind"] = round(found[DENSE]["accuracy"] - found[LOW_RANK]["accuracy"], 3)
         draw_race(curves([*groups[DENSE], *groups[LOW_RANK]]), PICTURE)
-    for how in ("", "_sgd"):
-        dense, low_rank = found.get(f"nin{how}"), found.get(f"nin_c3_lr{how}")
-        if dense and low_rank:
-            summary[f"nin_time_ratio{how}"] = round(low_rank["seconds"] / dense["seconds"], 3)
-            summary[f"nin_c3_lr_behind{how}"] = round(dense["accuracy"] - low_rank["accuracy"], 3)
+    for dense, low_rank, ratio, behind in COMPARED:
+        if dense in found and low_rank in found:
+            summary[ratio] = round(found[low_rank]["seconds"] / found[dense]["seconds"], 3)
+            summary[behind] = round(found[dense]["accuracy"] - found[low_rank]["accuracy"], 3)
+            both = [found[dense], found[low_rank]]
+            if all("accuracy_deviation" in figures for figures in both):  # one seed has none
+                spread = math.hypot(*(figures["accuracy_deviation"] for figures in both))  # of a single pair of runs
+                summary[f"{behind}_deviation"] = round(spread, 3)
     record_result(
         RESULT,
         summary=summary,
