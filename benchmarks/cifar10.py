@@ -61,14 +61,15 @@ def record(finishes: Sequence[Finish], command: str) -> None:
         summary |= {f"{short}_{key}": value for key, value in figures.items()}
     if DENSE in found and LOW_RANK in found:
         draw_race(curves([*groups[DENSE], *groups[LOW_RANK]]), PICTURE)
-    for dense, low_rank, ratio, behind in COMPARED:
-        if dense in found and low_rank in found:
-            summary[ratio] = round(found[low_rank]["seconds"] / found[dense]["seconds"], 3)
-            summary[behind] = round(found[dense]["accuracy"] - found[low_rank]["accuracy"], 3)
-            both = [found[dense], found[low_rank]]
-            if all("accuracy_deviation" in figures for figures in both):  # one seed has none
-                spread = math.hypot(*(figures["accuracy_deviation"] for figures in both))  # of a single pair of runs
-                summary[f"{behind}_deviation"] = round(spread, 3)
+    for first, second, ratio, behind in COMPARED:
+        if first not in found or second not in found:
+            continue
+        dense, low_rank = found[first], found[second]
+        summary[ratio] = round(low_rank["seconds"] / dense["seconds"], 3)
+        summary[behind] = round(dense["accuracy"] - low_rank["accuracy"], 3)
+        if dense["seeds"] > 1 and low_rank["seeds"] > 1:  # the deviation of a single pair of runs
+            spread = math.hypot(dense["accuracy_deviation"], low_rank["accuracy_deviation"])
+            summary[f"{behind}_deviation"] = round(spread, 3)
     record_result(
         RESULT,
         summary=summary,
