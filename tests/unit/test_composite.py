@@ -136,19 +136,34 @@ def test_a_tail_before_the_concatenation_is_the_same_as_after(generator: torch.G
         assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
 
 
-def test_a_grey_volume_with_channels_last_can_be_trained_on() -> None:
+def test_a_grey_volume_with_channels_last_ends_no_process() -> None:
     code = """
         import torch
         from cruciform import CompositeConv, ConvSpec, make_plan
 
-        layer = CompositeConv(make_plan(ConvSpec(1, 66, (3, 3, 3), stride=2, padding=1), "lr"))
-        layer = layer.to(memory_format=torch.channels_last_3d)
         volume = torch.randn(8, 1, 28, 28, 28).to(memory_format=torch.channels_last_3d)
-        for _ in range(3):
-            layer(volume).sum().backward()
+        for scheme in ("cross3", "planes", "cross:full=0.25"):
+            layer = CompositeConv(make_plan(ConvSpec(1, 66, (3, 3, 3), stride=2, padding=1), scheme))
+            layer = layer.to(memory_format=torch.channels_last_3d)
+            for _ in range(3):
+                layer(volume).sum().backward()
+                with torch.no_grad():
+                    layer(volume)
     """
-    # In a process of its own: what it guards against is a segmentation fault of torch's.
+    # In a process of its own: what it guards against is heap corruption within torch.
     assert subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False).returncode == 0
+
+
+def test_what_no_window_reads_has_no_gradient_in_16_bits() -> None:
+    plan = LayerPlan(ConvSpec(2, 5, (3, 1, 1), stride=(2, 1, 1)), (Stage((FilterGroup((3, 1, 1), 5),)),))
+    layer = CompositeConv(plan, dtype=torch.bfloat16)
+    for _ in range(10):
+        x = torch.randn(2, 2, 6, 7, 57, dtype=torch.bfloat16, requires_grad=True)
+        for size in (100, 10_000, 100_000):  # so that memory which nobody fills holds something else than zeros
+            del [torch.full((size,), torch.nan) for _ in range(3)][:]
+        (gradient,) = torch.autograd.grad(layer(x).sum(), x)
+        assert gradient[:, :, 5].eq(0).all()
+        assert gradient[:, :, :5].ne(0).any()
 
 
 def test_a_grey_volume_in_16_bits_keeps_its_channels_last() -> None:

@@ -11,10 +11,10 @@ from cruciform.errors import ShapeError
 from cruciform.nn.activations import ACTIVATIONS
 from cruciform.nn.forms import DenseKernel, collapse_kernel
 from cruciform.nn.init import initialise_layer_
+from cruciform.nn.strided_volumes import strided_conv3d
 from cruciform.plan import FilterGroup, LayerPlan, group_padding
 from cruciform.spec import ConvSpec, Ints, Pads
 
-HALVES: Final = (torch.bfloat16, torch.float16)
 CONVOLUTIONS: Final[dict[int, Callable[..., Tensor]]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
@@ -155,7 +155,7 @@ class _GroupConv:
     def __init__(self, spec: ConvSpec, group: FilterGroup) -> None:
         pads = group_padding(spec, group)
         native = spec.padding_mode == "zeros" and all(before == after >= 0 for before, after in pads)
-        self.convolve = CONVOLUTIONS[spec.rank]
+        self.convolve = strided_conv3d if spec.rank == 3 and max(spec.stride) > 1 else CONVOLUTIONS[spec.rank]
         self.geometry: tuple[Ints, Ints, Ints, int] = (
             spec.stride,
             tuple(before for before, _ in pads) if native else (0,) * spec.rank,
@@ -164,31 +164,11 @@ class _GroupConv:
         )
         self.pads: Pads | None = None if native else pads
         self.mode = "constant" if spec.padding_mode == "zeros" else spec.padding_mode
-        self.across = spec.rank == 3 and max(group.kernel[:-1]) == 1 and max(spec.stride[:-1]) > 1
 
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if self.pads is not None:
             x = pad_or_crop(x, self.pads, self.mode)
-        if self.across and x.device.type == "cpu" and _strays(x, weight):
-            return self._without_strides_across(x, weight, bias)
         return self.convolve(x, weight, bias, *self.geometry)
-
-    def _without_strides_across(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Leaves out what the strides across a 1×1×k kernel would pass over, and convolves without them."""
-        stride, padding, dilation, groups = self.geometry
-        x = pad_or_crop(x, (*((pad, pad) for pad in padding[:-1]), (0, 0)), "constant")
-        x = x[..., :: stride[0], :: stride[1], :]
-        return self.convolve(x, weight, bias, (1, 1, stride[2]), (0, 0, padding[2]), dilation, groups)
-
-
-def _strays(x: Tensor, weight: Tensor) -> bool:
-    """Whether torch 2.13 goes wrong on a CPU for a 1×1×k kernel with strides along the other axes.
-
-    In 16 bits it answers with noise. In 32 bits the gradient of the kernel ends the process with a segmentation fault,
-    where there is one input channel that is said to come last in memory.
-    """
-    learns = weight.requires_grad and torch.is_grad_enabled()
-    return learns or x.dtype in HALVES or torch.is_autocast_enabled(x.device.type)
 
 
 def pad_or_crop(x: Tensor, pads: Pads, mode: str) -> Tensor:

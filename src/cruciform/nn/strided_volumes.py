@@ -1,0 +1,47 @@
+"""Strided 3-D convolutions on a CPU, computed around what torch 2.13 and its oneDNN get wrong there.
+
+``python benchmarks/engine_sweep.py`` finds such defects, and shows that none is left. Known ones:
+
+- A 1×1×k kernel with a stride along another axis: with one input channel, channels last, the process ends (heap
+  corruption, with and without gradients); in 16 bits the output is noise.
+- In 16 bits the gradient of the input is left uninitialised where no window reads the input, behind the last one.
+"""
+
+from typing import Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cruciform.spec import Ints, span
+
+HALVES: Final = (torch.bfloat16, torch.float16)
+
+
+def strided_conv3d(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Tensor:
+    """Computes ``F.conv3d``, whose arguments these are."""
+    if x.device.type == "cpu":
+        if max(weight.shape[2:4]) == 1 and max(stride[:2]) > 1:
+            # What a stride across the line passes over is left out first; then there is no such stride.
+            x = F.pad(x, (0, 0, padding[1], padding[1], padding[0], padding[0])) if any(padding[:2]) else x
+            x = x[..., :: stride[0], :: stride[1], :]
+            stride, padding = (1, 1, stride[2]), (0, 0, padding[2])
+        if x.requires_grad and torch.is_grad_enabled() and _in_16_bits(x):
+            x = _without_unread_ends(x, weight.shape[2:], stride, padding, dilation)
+    return F.conv3d(x, weight, bias, stride, padding, dilation, groups)
+
+
+def _in_16_bits(x: Tensor) -> bool:
+    return x.dtype in HALVES or torch.is_autocast_enabled(x.device.type)
+
+
+def _without_unread_ends(x: Tensor, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Tensor:
+    """Cuts off, behind each axis, what no window reads: the gradient there is then filled with zeros by autograd."""
+    for axis, (k, step, pad, tap) in enumerate(zip(kernel, stride, padding, dilation, strict=True), start=2):
+        size, window = x.shape[axis], span(k, tap)
+        read = (size + 2 * pad - window) // step * step + window - pad
+        if read < size:
+            x = x.narrow(axis, 0, read)
+    return x
