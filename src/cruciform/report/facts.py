@@ -20,6 +20,7 @@ from cruciform.nn.inspect import plan_of
 from cruciform.plan import LayerPlan
 from cruciform.store.directory import CARD
 from cruciform.store.directory import REPORT as CONVERTED
+from cruciform.store.trained import holds_trained_weights
 
 
 @dataclass(frozen=True)
@@ -78,11 +79,13 @@ class RunFacts:
         training: How it went.
         beginning: The network that it began with; None where that can't be made any more.
         about: What that is, or why it can't be made.
+        trained: Whether it began with trained weights; None where only the network itself can tell.
     """
 
     training: Training
     beginning: nn.Module | None
     about: str
+    trained: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,7 @@ def gather_facts(
     counted = profile(model, input_size)
     seconds = time_layers(model, input_size, rounds=rounds) if rounds else {}
     reasons = _reasons(path) if directory else {}
-    diagnosis, diagnosed = _diagnose(model, input_size, run)
+    diagnosis, diagnosed = _diagnose(model, input_size, run, directory)
     return Facts(
         name=path.name if directory else name,
         given=name,
@@ -212,16 +215,20 @@ def _reasons(path: Path) -> dict[str, str]:
         return {}  # it is for people; a directory is whole without
 
 
-def _diagnose(model: nn.Module, input_size: tuple[int, ...], run: RunFacts | None) -> tuple[Diagnosis | None, str]:
-    which = "the weights as they are"
+def _diagnose(
+    model: nn.Module, input_size: tuple[int, ...], run: RunFacts | None, directory: Path | None
+) -> tuple[Diagnosis | None, str]:
+    which, trained = "the weights as they are", None
+    if directory and not run:
+        trained = holds_trained_weights(directory, model)
     if run:
         # The question is whether it could learn when it began, not what is left of the gradient at the end.
-        which = run.about
+        which, trained = run.about, run.trained
         if run.beginning is None:
             return None, which
         model = run.beginning
     try:
-        return diagnose(model, input_size), which
+        return diagnose(model, input_size, trained=trained), which
     except DiagnosisError as error:
         return None, str(error)
 

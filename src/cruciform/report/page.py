@@ -14,6 +14,8 @@ from cruciform.words import plural
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 MOST_FILTERS = 18  # layers whose filters are shown
 TILES = 12
+VERDICTS = {True: "good", False: "bad", None: "plain"}
+"""Classes of the doctor's verdict; None where there is none."""
 
 
 def render_page(facts: Facts) -> str:
@@ -54,7 +56,7 @@ def _summary(facts: Facts) -> Html:
             ("of dense parameters", f"{facts.params / facts.dense_params:.1%}"),
         ]
     pairs.append(("layers of basis filters", f"{replaced} of {sum(layer.dense is not None for layer in facts.layers)}"))
-    if facts.diagnosis:
+    if facts.diagnosis and not facts.diagnosis.trained:
         pairs.append(("gradient at the start", facts.diagnosis.verdict))
     if facts.training:
         status = facts.training.status
@@ -121,11 +123,12 @@ def _doctor(facts: Facts) -> Html:
     found = facts.diagnosis
     if found is None:
         return _section("Gradient doctor", f"No diagnosis: {facts.diagnosed}")
+    allowed = "" if found.trained else f", trainable from {found.low:.3g} to {found.high:.3g}"
     verdict = element(
         "p",
-        element("span", found.verdict, class_="good" if found.trainable else "bad"),
-        f": the gradient's energy at the first block is {found.gradient_over_depth:.3g} of that at the last, trainable "
-        f"from {found.low:.3g} to {found.high:.3g}. Measured on {facts.diagnosed}.",
+        element("span", found.verdict, class_=VERDICTS[found.trainable]),
+        f". The gradient's energy at the first block is {found.gradient_over_depth:.3g} of that at the last{allowed}. "
+        f"Measured on {facts.diagnosed}.",
     )
     advice = element("p", found.advice) if found.advice else None
     note = element("p", found.note, class_="quiet") if found.note else None

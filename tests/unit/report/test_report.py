@@ -14,12 +14,16 @@ from torch import nn
 from typer.testing import CliRunner
 
 from cruciform.cli.main import app
+from cruciform.conversion.api import convert
 from cruciform.errors import OptionError
 from cruciform.measure.macs import profile
 from cruciform.models.zoo import create_model
 from cruciform.report.facts import Facts, gather_facts
+from cruciform.report.of_run import read_run
 from cruciform.report.page import render_page
+from cruciform.store.directory import Base, load, save
 from cruciform.train.cookbook import load_recipe
+from cruciform.train.run import Run
 from cruciform.train.start import train_network
 
 EVIL = '<script>alert(1)</script>"><img src=x onerror=alert(1)>'
@@ -162,12 +166,34 @@ def test_a_run_is_shown_where_its_data_is_not(run: Path, tmp_path: Path) -> None
 
 
 def test_a_model_directory_says_why_layers_were_left_alone(tmp_path: Path) -> None:
-    from cruciform.conversion.api import convert
-    from cruciform.store.directory import Base, save
-
     model, report = convert(create_model("nin", input_size=16, num_classes=3), "lr", input_size=(3, 16, 16))
     options = {"input_size": 16, "num_classes": 3}
     save(model, tmp_path / "nin-lr", report, base=Base("zoo:nin", options))
     known = gather_facts(str(tmp_path / "nin-lr"), model, (3, 16, 16), rounds=0)
     assert known.kind == "model directory"
     assert {layer.reason for layer in known.layers if "cccp" in layer.name} == {"1×1: no window to save on"}
+
+
+def test_the_shipped_network_is_not_called_untrainable_nor_to_be_initialised_again() -> None:
+    directory = Path(__file__).parents[3] / "models" / "cifar_fast_cross"
+    said = " ".join(Reader(render_page(gather_facts(str(directory), load(directory), (3, 32, 32), rounds=0))).text)
+    assert "no verdict: these weights are trained" in said
+    for words in ("untrainable", "trainable from", "gradient at the start", "initialise"):
+        assert words not in said
+
+
+@pytest.mark.parametrize(("report", "verdict"), [(None, "untrainable"), ('{"init": null}', "no verdict")])
+def test_a_run_is_judged_by_what_it_began_with_where_that_was_a_start(
+    report: str | None, verdict: str, run: Path, tmp_path: Path
+) -> None:
+    options = {"input_size": 32, "num_classes": 10}
+    begun = convert(create_model("nin", **options), "lr", init="pytorch", input_size=(3, 32, 32))
+    directory = save(begun.model, tmp_path / "nin-lr", begun.report, base=Base("zoo:nin", options))
+    if report:  # as that of a directory which was written after a training
+        (directory / "report.json").write_text(report)
+    data = Run(run).recipe().data.path
+    changes = [f'model.name="{directory}"', f'data.path="{data}"', *SMALL[2:], "epochs=1", "clip=1.0"]
+    train_network(load_recipe("modern_cifar10", changes), tmp_path / "run")
+    known = gather_facts(str(tmp_path / "run"), begun.model, (3, 32, 32), run=read_run(tmp_path / "run"), rounds=0)
+    assert known.diagnosis is not None
+    assert known.diagnosis.verdict.startswith(verdict)
