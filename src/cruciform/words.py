@@ -1,4 +1,4 @@
-"""Numbers with their nouns, lists that are too long, and tables, as people write them."""
+"""Numbers with their nouns, names in short, lists that are too long, and tables, as people write them."""
 
 from collections.abc import Sequence
 
@@ -18,6 +18,15 @@ def listed(names: Sequence[str], most: int = 3) -> str:
     """Returns ``a, b, c and 4 more``."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Returns dotted names without the parts that all of them begin with; each keeps its last part."""
+    parts = [name.split(".") for name in names]
+    same = 0
+    while parts and all(len(one) > same + 1 for one in parts) and len({one[same] for one in parts}) == 1:
+        same += 1
+    return [".".join(one[same:]) for one in parts]
 
 
 def text_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:

@@ -1,6 +1,6 @@
 import pytest
 
-from cruciform.words import plural, text_table
+from cruciform.words import plural, short_names, text_table
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,11 @@ def test_a_table_has_text_on_the_left_and_numbers_that_end_below_one_another() -
         "layer        ms\n--------  -----\na           1.5\nfeatures  10.25"
     )
     assert text_table(("layer", "ms"), []) == "layer  ms\n-----  --"
+
+
+def test_names_are_shortened_by_what_all_of_them_begin_with() -> None:
+    assert short_names(["features.conv1", "features.conv2"]) == ["conv1", "conv2"]
+    assert short_names(["a.b.convs.0", "a.c.convs.0"]) == ["b.convs.0", "c.convs.0"]
+    assert short_names(["whiten", "blocks.block1.convs.0"]) == ["whiten", "blocks.block1.convs.0"]
+    assert short_names(["a.conv", "a.conv"]) == ["conv", "conv"]
+    assert short_names([]) == []
