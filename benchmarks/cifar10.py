@@ -1,6 +1,7 @@
 """The published CIFAR-10 runs: the paper's three networks, and the modern dense network against its low-rank relative.
 
-Judged on the test set, after every choice was made on held-out training images (``cifar10_study.py``). Each run is
+Evaluated on the test set. What was chosen, was chosen on held-out training images (``cifar10_study.py``), but not
+everything was searched: ``TRIED`` lists the learning rates that were tried for the paper's networks. Each run is
 recorded when it ends, and not run again; runs that were interrupted go on. Two of these may run at once, for different
 networks or seeds. Other work may go on beside them: accuracies do not depend on it, and times are not taken from here.
 They are epochs × images ÷ the speed of a quiet machine (``training_speed.py``, all networks in turns).
@@ -12,13 +13,17 @@ They are epochs × images ÷ the speed of a quiet machine (``training_speed.py``
     python benchmarks/cifar10.py fast --seeds 5 --only cifar_fast --precision fp32    one of its networks
     python benchmarks/cifar10.py fast --first 3 --seeds 5 --precision fp32            its seeds 3 and 4
 
+A difference of two networks is that of their means over the seeds. Its ± is the standard deviation of the difference
+between a single run of each, √(s₁² + s₂²) of their standard deviations over the seeds (n − 1); it is not the standard
+error of the mean difference, √(s₁²/n₁ + s₂²/n₂), which is smaller.
+
 The runs that are recorded are in 32 bits, for a processor that only emulates bfloat16. A file holds runs of one recipe:
 delete it to begin anew in bfloat16, the default.
 """
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from quiet_speeds import at_quiet_speed
@@ -33,10 +38,18 @@ from cruciform.train.race_result import add_finish, read_finishes
 ROOT = Path(__file__).parents[1]
 RESULT, PICTURE = ROOT / "results" / "cifar10.json", ROOT / "docs" / "cifar10.png"
 DENSE, LOW_RANK = "cifar_fast", "cifar_fast_cross"
-# One schedule for all three, found on held-out images: the recipe's own falls over 307 epochs. So were both optimisers'
-# rates, and AdamW, which learns in one epoch what SGD with its gradient clipped learns in three.
+# One schedule for all three: the recipe's own falls over 307 epochs. On held-out images AdamW learns in one epoch what
+# SGD with its gradient clipped learns in three.
 NIN = ["epochs=20", 'schedule={kind = "one-cycle", start = 0.2, peak = 0.2, end = 0.0}']
 SGD, ADAMW = "optimiser.rate=0.1", 'optimiser={kind = "adamw", rate = 0.002}'
+# The learning rates that results/cifar10-study.json has trials of, one seed each, over one to three epochs. AdamW was
+# tried at one rate for nin, and nin_c3_lr was better at another than that, which both are run with: neither is tuned.
+TRIED: dict[tuple[str, str], tuple[float, ...]] = {
+    ("nin", "sgd"): (0.05, 0.1),
+    ("nin", "adamw"): (0.002,),
+    ("nin_c3_lr", "sgd"): (0.05, 0.1, 0.4),
+    ("nin_c3_lr", "adamw"): (0.001, 0.002, 0.004),
+}
 PAPERS = ("nin", "nin_c3", "nin_c3_lr")
 SUITES: dict[str, dict[str, tuple[str, list[str]]]] = {
     "nin": {name: (f"{name}_cifar10", [*NIN, ADAMW]) for name in PAPERS},
@@ -51,6 +64,48 @@ COMPARED = (
 )
 
 
+def compare(found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Returns the ratio of times and the difference in points of all pairs that were trained, with its spread.
+
+    Args:
+        found: What ``summarise`` says of each network.
+    """
+    summary: dict[str, float] = {}
+    for first, second, ratio, behind in COMPARED:
+        if first not in found or second not in found:
+            continue
+        dense, low_rank = found[first], found[second]
+        summary[ratio] = round(low_rank["seconds"] / dense["seconds"], 3)
+        summary[behind] = round(dense["accuracy"] - low_rank["accuracy"], 3)
+        if dense["seeds"] > 1 and low_rank["seeds"] > 1:
+            # Of the difference between a single run of each, not of the mean difference.
+            spread = math.hypot(dense["accuracy_deviation"], low_rank["accuracy_deviation"])
+            summary[f"{behind}_deviation"] = round(spread, 3)
+    return summary
+
+
+def comparisons(found: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Returns a sentence for each pair that was trained: the difference, what its ± is, and over how many seeds."""
+    summary, lines = compare(found), []
+    for first, second, ratio, behind in COMPARED:
+        if behind not in summary:
+            continue
+        dense, low_rank = found[first], found[second]
+        spread, note = "", ""
+        if f"{behind}_deviation" in summary:
+            error = math.hypot(*(one["accuracy_deviation"] / math.sqrt(one["seeds"]) for one in (dense, low_rank)))
+            spread = f" ± {summary[f'{behind}_deviation']:.2f}"
+            note = (
+                " (±: standard deviation of the difference between one run of each; standard error of the mean "
+                f"difference: {error:.2f})"
+            )
+        lines.append(
+            f"{second} is {summary[behind]:.2f}{spread} points behind {first}, in {summary[ratio]:.2f} of the time, "
+            f"over {low_rank['seeds']:.0f} and {dense['seeds']:.0f} seeds{note}"
+        )
+    return lines
+
+
 def record(finishes: Sequence[Finish], command: str) -> None:
     """Writes all runs as they were, what the texts quote, and the command that added the last of them."""
     groups = by_contestant([at_quiet_speed(finish) for finish in finishes])
@@ -61,15 +116,7 @@ def record(finishes: Sequence[Finish], command: str) -> None:
         summary |= {f"{short}_{key}": value for key, value in figures.items()}
     if DENSE in found and LOW_RANK in found:
         draw_race(curves([*groups[DENSE], *groups[LOW_RANK]]), PICTURE)
-    for first, second, ratio, behind in COMPARED:
-        if first not in found or second not in found:
-            continue
-        dense, low_rank = found[first], found[second]
-        summary[ratio] = round(low_rank["seconds"] / dense["seconds"], 3)
-        summary[behind] = round(dense["accuracy"] - low_rank["accuracy"], 3)
-        if dense["seeds"] > 1 and low_rank["seeds"] > 1:  # the deviation of a single pair of runs
-            spread = math.hypot(dense["accuracy_deviation"], low_rank["accuracy_deviation"])
-            summary[f"{behind}_deviation"] = round(spread, 3)
+    summary |= compare(found)
     record_result(
         RESULT,
         summary=summary,
@@ -114,6 +161,8 @@ def main() -> None:
     ):
         add_finish(finish, RESULT, lambda runs: record(runs, command))
         print(f"{finish.name} seed {finish.seed}: {finish.top1:.2%}, {finish.seconds:.0f} s", flush=True)
+    groups = by_contestant([at_quiet_speed(finish) for finish in read_finishes(RESULT)])
+    print(*comparisons({name: summarise(group) for name, group in groups.items()}), sep="\n")
 
 
 if __name__ == "__main__":

@@ -29,10 +29,7 @@ COMMAND = "CRUCIFORM_DATA=DIR python benchmarks/imagenette.py"
 CHANGES = [
     "data.kind=shards",
     "data.path=imagenette128-shards",
-    "data.short_side=128",
-    f"augment=[{{kind = 'random-crop', size = {SIDE}}}, {{kind = 'mirror'}}]",
-    f"prepare=[{{kind = 'centre-crop', size = {SIDE}}}]",
-    f"model.options.input_size={SIDE}",
+    f"data.size={SIDE}",  # and a short side of 128
     "batch=64",
     "precision=bf16",
     "clip=1.0",

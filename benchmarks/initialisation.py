@@ -35,7 +35,7 @@ def examine(name: str, rule: str) -> dict[str, Any]:
         "gradient_over_depth_by_seed": depths,
         "least_block_ratio": min(ratios),
         "greatest_block_ratio": max(ratios),
-        "trainable": sum(diagnosis.trainable for diagnosis in found),
+        "trainable": sum(diagnosis.trainable is True for diagnosis in found),
     }
 
 

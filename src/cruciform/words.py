@@ -1,4 +1,4 @@
-"""Numbers with their nouns, and lists that are too long, as people write them."""
+"""Numbers with their nouns, names in short, lists that are too long, and tables, as people write them."""
 
 from collections.abc import Sequence
 
@@ -18,3 +18,32 @@ def listed(names: Sequence[str], most: int = 3) -> str:
     """Returns ``a, b, c and 4 more``."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Returns dotted names without the parts that all of them begin with; each keeps its last part."""
+    parts = [name.split(".") for name in names]
+    same = 0
+    while parts and all(len(one) > same + 1 for one in parts) and len({one[same] for one in parts}) == 1:
+        same += 1
+    return [".".join(one[same:]) for one in parts]
+
+
+def text_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
+    """Returns a table in plain text.
+
+    Args:
+        columns: What stands above each.
+        rows: Their cells.
+        left: How many columns are text; the others are numbers, and end below one another.
+    """
+    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [
+            cell.ljust(width) if index < left else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return "  ".join(padded).rstrip()
+
+    return "\n".join([line(columns), line(["-" * width for width in widths]), *map(line, rows)])

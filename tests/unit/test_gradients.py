@@ -251,3 +251,33 @@ def test_what_layers_between_the_blocks_do_is_told_apart() -> None:
     assert min(ratios) - 0.01 <= mean <= max(ratios) + 0.01
     rest = float(found.advice.split("not listed scale it by ")[1].split(". ")[0])
     assert rest == pytest.approx(found.gradient_over_depth / math.prod(ratios), rel=0.1)
+
+
+def test_trained_weights_get_ratios_but_no_verdict_and_no_advice() -> None:
+    start = diagnose(chain(8, scale=0.5), (3, 16, 16))
+    found = diagnose(chain(8, scale=0.5), (3, 16, 16), trained=True)
+    assert found.trainable is None
+    assert found.verdict == "no verdict: these weights are trained, and the doctor judges starting points"
+    assert found.advice == ""
+    assert "trainable within" not in found.finding
+    assert (found.blocks, found.gradient_over_depth) == (start.blocks, start.gradient_over_depth)
+    assert start.advice
+
+
+def test_a_batch_norm_that_has_seen_batches_is_a_sign_of_training_unless_the_caller_knows_better() -> None:
+    model = chain(4, norm=True)
+    assert diagnose(model, (3, 8, 8)).trainable is True
+    model(torch.randn(2, 3, 8, 8))
+    assert diagnose(model, (3, 8, 8)).trainable is None
+    assert diagnose(model, (3, 8, 8), trained=False).trainable is True
+
+
+def test_a_diagnosis_prints_as_a_table_that_ends_with_the_verdict() -> None:
+    found = diagnose(chain(8, scale=0.5), (3, 16, 16))
+    head, rule, *lines = str(found).splitlines()
+    assert head.split("  ")[0] == "block"
+    assert set(rule) == {"-", " "}
+    assert [line.split()[0] for line in lines[:8]] == [block.name for block in found.blocks]
+    assert lines[:8] == [line for line in lines if line.split()[1] == "yes"]
+    assert lines[8:] == [found.finding, found.advice, found.verdict]
+    assert len({len(line) for line in (head, *lines[:8])}) == 1  # numbers end below one another

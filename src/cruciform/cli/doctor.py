@@ -17,10 +17,12 @@ from cruciform.cli.common import (
     print_table,
 )
 from cruciform.errors import OptionError
-from cruciform.words import plural
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
+
+STYLES = {True: "bold green", False: "bold red", None: "bold"}
+"""Of the verdict; None where there is none."""
 
 
 def doctor(
@@ -47,44 +49,51 @@ def doctor(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure whether gradients survive, block by block; exit code 1 if they don't.
+    """Measure whether gradients survive, block by block; exit code 1 if they don't. Trained weights get no verdict.
 
     Example: cruciform doctor vgg11_gmp_lr_join --init pytorch
     """
     import torch
 
-    from cruciform.measure.gradients import diagnose
+    from cruciform.measure.gradients import COLUMNS, diagnose
 
     torch.manual_seed(seed)
-    network, input_size, _ = find_trained(model, size, init=init)
-    diagnosis = diagnose(network, _read_images(images) if images else input_size, batch=batch, seed=seed)
+    found = find_trained(model, size, init=init)
+    inputs = _read_images(images) if images else found.input_size
+    trained = False if init else _is_trained(model, found.model)
+    diagnosis = diagnose(found.model, inputs, batch=batch, seed=seed, trained=trained)
+    start = f"initialised by {init}" if init else "trained weights" if diagnosis.trained else "initialised as built"
     if plot:
         from cruciform.plot.doctor import draw_diagnosis
 
-        draw_diagnosis(diagnosis, plot, title=f"{model}, {init or 'as built'}")
+        draw_diagnosis(diagnosis, plot, title=f"{model}, {start}")
     if as_json:
         print_json({**asdict(diagnosis), "verdict": diagnosis.verdict, "trainable": diagnosis.trainable})
     else:
-        print_table(
-            f"{model}, initialised {init or 'as built'}: variance ratios of each block",
-            ("block", "on the deepest path", "gradient in / out", "activation out / in"),
-            [(b.name, "yes" if b.on_path else "", *b.ratios) for b in diagnosis.blocks],
-            left=2,
-        )
+        print_table(f"{model}, {start}: variance ratios of each block", COLUMNS, diagnosis.rows, left=2)
         out = console()
         if plot:
             out.print(f"drawn: {plot}")
-        out.print(
-            f"gradient over the depth of {plural(diagnosis.depth, 'block')}: {diagnosis.gradient_over_depth:.3g} "
-            f"(trainable within {diagnosis.low:.3g} to {diagnosis.high:.3g})"
-        )
+        out.print(diagnosis.finding)
         if diagnosis.note:
             out.print(diagnosis.note, style="dim")
         if diagnosis.advice:
             out.print(diagnosis.advice)
-        out.print(diagnosis.verdict, style="bold green" if diagnosis.trainable else "bold red")
-    if not diagnosis.trainable:
+        out.print(diagnosis.verdict, style=STYLES[diagnosis.trainable])
+    if diagnosis.trainable is False:
         raise typer.Exit(1)
+
+
+def _is_trained(name: str, network: "nn.Module") -> bool | None:
+    """Tells whether what was typed holds trained weights; None where only the network itself can tell."""
+    from cruciform.store.directory import CARD
+    from cruciform.store.trained import holds_trained_weights
+    from cruciform.train.layout import is_run
+
+    path = Path(name)
+    if (path / CARD).is_file():
+        return holds_trained_weights(path, network)
+    return True if is_run(path) else None
 
 
 def _read_images(path: Path) -> "Tensor":

@@ -41,7 +41,7 @@ def filters(
 
     Example: cruciform filters runs/cifar_fast_lr3_cifar10 -o filters.png
     """
-    from cruciform.measure.filters import network_filters
+    from cruciform.measure.filters import RANKS, network_filters
 
     found = network_filters(find_trained(model, size).model, layer)
     if plot:
@@ -77,6 +77,8 @@ def filters(
         left=3,
     )
     out = console()
+    for name, meaning in RANKS.items():
+        out.print(f"{name}: {meaning}", style="dim")
     for one in found:
         if one.why_not:
             out.print(f"{one.name} has no equal kernel: {one.why_not}", style="dim")

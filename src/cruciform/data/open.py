@@ -11,6 +11,10 @@ ROOT = "CRUCIFORM_DATA"
 """Environment variable: the folder that data sets are looked for in when their path is relative."""
 
 
+OF_ONE_SIZE = frozenset({"cifar10", "volumes"})
+"""Kinds whose images have one size, and are not brought to another."""
+
+
 def open_dataset(kind: str, opening: Opening) -> Source:
     """Opens one split of a data set."""
     source = DATASETS.get(kind)(opening._replace(path=find_data(opening.path)))

@@ -25,6 +25,13 @@ from cruciform.plan import LayerPlan
 from cruciform.spec import join_sizes
 
 Weights = list[list[Tensor]]
+RANKS = {
+    "Effective rank": "how many independent directions the d filters of a layer fill, by the singular values σ of its "
+    "kernel: d where all are equally strong, 1 where every filter is a multiple of one.",
+    "Spatial rank": "the same of each k×k slice of a filter, averaged: 1 where every slice is a column times a row, at "
+    "most 2 for a cross of k×1 and 1×k, at most k for full k×k filters.",
+}
+"""What the two ranks mean, for people who read them."""
 
 
 @dataclass(frozen=True)

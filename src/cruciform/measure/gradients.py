@@ -18,6 +18,10 @@ random walk of per-block deviations does, for deep ones. A normalisation lets th
 weights, by π/(π−1) = 1.47 in front of a ReLU (Yang et al., "A mean field theory of batch normalization", ICLR 2019),
 and networks of up to about 50 such layers train all the same: so much more is allowed for each normalisation on the
 path, for 50 at the most.
+
+**Only starting points are judged.** Training moves weights away from every rule of initialisation, and a network that
+has learnt may well have a gradient over depth outside the band. On trained weights the ratios are shown and there is
+no verdict and no advice.
 """
 
 import math
@@ -33,12 +37,14 @@ from cruciform.measure.tape import GradientTape, normalisations_between
 from cruciform.measure.trace import checked_size, on_input, tensors_in
 from cruciform.measure.undisturbed import in_mode
 from cruciform.nn.inspect import refuse_unready
-from cruciform.words import plural
+from cruciform.words import plural, text_table
 
 PAPER_BLOCKS = 7  # conv2 to conv8 of the paper's VGG networks
 PAPER_BAND = 10.0
 NORMALISATION_GROWTH = math.pi / (math.pi - 1)
 NORMALISATIONS_AT_MOST = 50
+COLUMNS = ("block", "on the deepest path", "gradient in / out", "activation out / in")
+TRAINED = "no verdict: these weights are trained, and the doctor judges starting points"
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,7 @@ class Diagnosis:
         high: The most that it may be.
         depth: Blocks that the gradient passes on the deepest path, L.
         advice: What to change; empty where nothing need be.
+        trained: Whether the weights are trained, so that there is no verdict on them.
     """
 
     blocks: tuple[Block, ...]
@@ -85,15 +92,18 @@ class Diagnosis:
     high: float
     depth: int
     advice: str
+    trained: bool = False
 
     @property
-    def trainable(self) -> bool:
-        """The verdict."""
-        return self.low <= self.gradient_over_depth <= self.high
+    def trainable(self) -> bool | None:
+        """The verdict; None where there is none, because the weights are trained."""
+        return None if self.trained else self.low <= self.gradient_over_depth <= self.high
 
     @property
     def verdict(self) -> str:
         """The verdict in a word or two."""
+        if self.trained:
+            return TRAINED
         if self.trainable:
             return "trainable"
         if not math.isfinite(self.gradient_over_depth) or self.gradient_over_depth == 0:
@@ -111,6 +121,21 @@ class Diagnosis:
             "(a norm whose scale is 0 at their end)"
         )
 
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The cells of a table with a row for each block; ``COLUMNS`` names them."""
+        return [(block.name, "yes" if block.on_path else "", *block.ratios) for block in self.blocks]
+
+    @property
+    def finding(self) -> str:
+        """What the verdict rests on, in a sentence."""
+        allowed = "" if self.trained else f" (trainable within {self.low:.3g} to {self.high:.3g})"
+        return f"gradient over the depth of {plural(self.depth, 'block')}: {self.gradient_over_depth:.3g}{allowed}"
+
+    def __str__(self) -> str:
+        lines = (self.finding, self.note, self.advice, self.verdict)
+        return "\n".join([text_table(COLUMNS, self.rows, left=2), *filter(None, lines)])
+
 
 def diagnose(
     model: nn.Module,
@@ -118,8 +143,9 @@ def diagnose(
     *,
     batch: int = 4,
     seed: int = 0,
+    trained: bool | None = None,
 ) -> Diagnosis:
-    """Measures whether gradients survive their way through a network.
+    """Measures whether gradients survive their way through a network; ``print`` shows it as a table.
 
     The network is run as in training; its parameters, buffers, gradients and mode are left as they were.
 
@@ -128,6 +154,8 @@ def diagnose(
         inputs: A batch of images, or the channels and spatial size of one for standard normal noise.
         batch: How many noise images.
         seed: Of the noise.
+        trained: Whether its weights are trained: then there is no verdict. None: they are where a batch norm has seen
+            batches, which is the only sign that a network itself bears.
 
     Raises:
         DiagnosisError: The network has fewer than two convolutions in a row, or its output has no gradient.
@@ -138,6 +166,7 @@ def diagnose(
     generator = torch.Generator().manual_seed(seed)
     x = inputs if isinstance(inputs, Tensor) else torch.randn(batch, *size, generator=generator)
     x = x.detach().to(like.device, like.dtype).requires_grad_()
+    trained = has_tracked_batches(model) if trained is None else trained
     tape = GradientTape(model, generator)
     try:
         with _undisturbed(model, seed):
@@ -148,12 +177,18 @@ def diagnose(
             if end is None or not end.requires_grad:
                 raise DiagnosisError(f"the output of {type(model).__name__} has no gradient to its input")
             end.backward(tape.noise_like(end))
-        return _judge(tape)
+        return _judge(tape, trained=trained)
     finally:
         tape.release()
 
 
-def _judge(tape: GradientTape) -> Diagnosis:
+def has_tracked_batches(model: nn.Module) -> bool:
+    """Tells whether a batch norm of the network has seen batches in training."""
+    counts = (getattr(module, "num_batches_tracked", None) for module in model.modules())
+    return any(isinstance(count, Tensor) and not count.is_meta and int(count) > 0 for count in counts)
+
+
+def _judge(tape: GradientTape, *, trained: bool) -> Diagnosis:
     path = tape.deepest_path()
     if len(path) < 2:
         raise DiagnosisError(f"the doctor needs two convolutions in a row; it found {len(path)}")
@@ -172,8 +207,9 @@ def _judge(tape: GradientTape) -> Diagnosis:
     band = PAPER_BAND ** max(1.0, math.sqrt(depth / PAPER_BLOCKS))
     passed = min(normalisations_between(path[0], path[-1]), NORMALISATIONS_AT_MOST)
     low, high = 1 / band, band * NORMALISATION_GROWTH**passed
-    advice = "" if low <= over_depth <= high else _advice([b for b in blocks if b.on_path][1:], over_depth)
-    return Diagnosis(blocks, over_depth, low, high, depth, advice)
+    healthy = trained or low <= over_depth <= high
+    advice = "" if healthy else _advice([b for b in blocks if b.on_path][1:], over_depth)
+    return Diagnosis(blocks, over_depth, low, high, depth, advice, trained)
 
 
 def _advice(blocks: Sequence[Block], over_depth: float) -> str:

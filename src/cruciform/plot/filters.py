@@ -31,8 +31,8 @@ def draw_filters(layers: Sequence[LayerFilters], *, source: str) -> "Figure":
         row[1].set_title("kernels" if layer.kernel is not None else "no equal kernel", fontsize=SMALL, loc="left")
         _draw_spectrum(row[2], layer)
         _draw_energy(row[3], layer)
-    grid[-1][2].set_xlabel("singular value, number", fontsize=SMALL)
-    grid[-1][3].set_xlabel("share of the energy, %", fontsize=SMALL)
+    grid[-1][2].set_xlabel("index of the singular value", fontsize=SMALL)
+    grid[-1][3].set_xlabel("fraction of the energy, %", fontsize=SMALL)
     add_source(figure, source)
     return figure
 
@@ -150,7 +150,7 @@ def _draw_spectrum(axes: "Axes", layer: LayerFilters) -> None:
     axes.plot(range(1, len(layer.spectrum) + 1), layer.spectrum, color=BLUE, linewidth=1)
     axes.axvline(layer.effective_rank, color=GREY, linestyle="--", linewidth=0.8)
     axes.set_title(f"effective rank {layer.effective_rank:.0f} of {len(layer.spectrum)}", fontsize=SMALL, loc="left")
-    axes.set_ylabel("of the largest", fontsize=SMALL)
+    axes.set_ylabel("σ / largest σ", fontsize=SMALL)
 
 
 def _draw_energy(axes: "Axes", layer: LayerFilters) -> None:

@@ -13,13 +13,15 @@ from cruciform.errors import DamagedError, DiagnosisError, OptionError
 from cruciform.files import read_json
 from cruciform.measure.filters import LayerFilters, network_filters
 from cruciform.measure.gradients import Diagnosis, diagnose
-from cruciform.measure.latency import time_layers
+from cruciform.measure.latency import LayerSeconds, time_layers
 from cruciform.measure.macs import LayerCount, profile
 from cruciform.measure.record import circumstances
 from cruciform.nn.inspect import plan_of
 from cruciform.plan import LayerPlan
+from cruciform.report.card import CardRow, read_card
 from cruciform.store.directory import CARD
 from cruciform.store.directory import REPORT as CONVERTED
+from cruciform.store.trained import holds_trained_weights
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class LayerFact:
         replaced: Whether basis filters stand there.
         reason: Why they do not, where a conversion said so.
         seconds: Of one run as PyTorch runs it; None where that was not measured.
+        dense_seconds: Of the dense convolution in its place, on the same input; None where there is none, or it was not
+            measured.
     """
 
     name: str
@@ -48,6 +52,7 @@ class LayerFact:
     replaced: bool
     reason: str
     seconds: float | None
+    dense_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -78,11 +83,13 @@ class RunFacts:
         training: How it went.
         beginning: The network that it began with; None where that can't be made any more.
         about: What that is, or why it can't be made.
+        trained: Whether it began with trained weights; None where only the network itself can tell.
     """
 
     training: Training
     beginning: nn.Module | None
     about: str
+    trained: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,7 @@ class Facts:
         diagnosed: Which weights, or why there is no diagnosis.
         filters: Of every layer with a window.
         training: Of a run.
+        card: What a model directory says of itself, its accuracy for instance.
         deployments: What ``cruciform deploy`` said of each artefact.
         circumstances: Date, versions and hardware.
     """
@@ -118,6 +126,7 @@ class Facts:
     diagnosed: str
     filters: tuple[LayerFilters, ...]
     training: Training | None
+    card: tuple[CardRow, ...]
     deployments: tuple[Mapping[str, Any], ...]
     circumstances: str
 
@@ -156,7 +165,7 @@ def gather_facts(
     counted = profile(model, input_size)
     seconds = time_layers(model, input_size, rounds=rounds) if rounds else {}
     reasons = _reasons(path) if directory else {}
-    diagnosis, diagnosed = _diagnose(model, input_size, run)
+    diagnosis, diagnosed = _diagnose(model, input_size, run, directory)
     return Facts(
         name=path.name if directory else name,
         given=name,
@@ -170,18 +179,20 @@ def gather_facts(
         diagnosed=diagnosed,
         filters=tuple(_filters(model)),
         training=run.training if run else None,
+        card=read_card(directory) if directory and not run else (),
         deployments=tuple(_deployments(directory, deployments)),
         circumstances=circumstances(),
     )
 
 
 def _layer(
-    row: LayerCount, model: nn.Module, reasons: Mapping[str, str], seconds: Mapping[str, float]
+    row: LayerCount, model: nn.Module, reasons: Mapping[str, str], seconds: Mapping[str, LayerSeconds]
 ) -> LayerFact:  # fmt: skip
     module = model.get_submodule(row.name)
     plan = plan_of(module)
     convolves = plan is not None and not isinstance(module, nn.Linear)
     replaced = plan is not None and not plan.is_dense
+    timed = seconds.get(row.name)
     return LayerFact(
         name=row.name or "(network)",
         kind=row.kind,
@@ -192,7 +203,8 @@ def _layer(
         dense=(_dense(plan, row) if plan and replaced else (row.params, row.macs)) if convolves else None,
         replaced=replaced,
         reason=reasons.get(row.name, ""),
-        seconds=seconds.get(row.name),
+        seconds=timed.own if timed else None,
+        dense_seconds=timed.dense if timed else None,
     )
 
 
@@ -212,16 +224,20 @@ def _reasons(path: Path) -> dict[str, str]:
         return {}  # it is for people; a directory is whole without
 
 
-def _diagnose(model: nn.Module, input_size: tuple[int, ...], run: RunFacts | None) -> tuple[Diagnosis | None, str]:
-    which = "the weights as they are"
+def _diagnose(
+    model: nn.Module, input_size: tuple[int, ...], run: RunFacts | None, directory: Path | None
+) -> tuple[Diagnosis | None, str]:
+    which, trained = "the weights as they are", None
+    if directory and not run:
+        trained = holds_trained_weights(directory, model)
     if run:
         # The question is whether it could learn when it began, not what is left of the gradient at the end.
-        which = run.about
+        which, trained = run.about, run.trained
         if run.beginning is None:
             return None, which
         model = run.beginning
     try:
-        return diagnose(model, input_size), which
+        return diagnose(model, input_size, trained=trained), which
     except DiagnosisError as error:
         return None, str(error)
 

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from cruciform.errors import DataError, first_line
 from cruciform.report.facts import RunFacts, Training
+from cruciform.store.directory import CARD
+from cruciform.store.trained import holds_trained_weights
 from cruciform.train.datasets import open_datasets
 from cruciform.train.journal import read_journal
 from cruciform.train.judge import data_of
@@ -30,9 +32,12 @@ def read_run(directory: Path) -> RunFacts:
     def images(count: int) -> Tensor:
         return first_images(recipe, open_datasets(recipe.data, Alone(torch.device("cpu")))[0], count)
 
+    network = run.network(recipe)
     try:
-        model = build_model(run.network(recipe), classes=classes, seed=recipe.seed, images=images)
+        model = build_model(network, classes=classes, seed=recipe.seed, images=images)
     except DataError as error:
         why = f"the network that the run began with was fitted to its data, and {first_line(error)}"
         return RunFacts(training, None, why)
-    return RunFacts(training, model, f"the initial weights of the run (seed {recipe.seed})")
+    about, source = f"the initial weights of the run (seed {recipe.seed})", Path(network.name)
+    trained = holds_trained_weights(source, model) if (source / CARD).is_file() else None
+    return RunFacts(training, model, about, trained)

@@ -271,8 +271,9 @@ def copy_network(directory: Path, to: Path) -> None:
     if own.is_file() and own.read_bytes() == (directory / CARD).read_bytes():  # which has the checksum of the weights
         return
     with new_directory(to) as part:
-        for name in (CARD, WEIGHTS):
-            shutil.copyfile(directory / name, part / name)
+        for name in (CARD, WEIGHTS, REPORT):
+            if name != REPORT or (directory / REPORT).is_file():  # a directory is whole without its report
+                shutil.copyfile(directory / name, part / name)
 
 
 def refuse_to_overwrite(directory: Path) -> None:

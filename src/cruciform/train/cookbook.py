@@ -12,6 +12,7 @@ from cruciform.errors import RecipeError
 from cruciform.registry import Registry, did_you_mean
 from cruciform.train.layout import RUN_RECIPE, is_run
 from cruciform.train.recipe import Recipe
+from cruciform.train.sizes import expand_size, follow_changes_, refuse_small_side
 from cruciform.train.table import read_table
 
 BY_PATTERN = (["freeze"], ["optimiser", "rates"])
@@ -25,10 +26,12 @@ def load_recipe(given: str | Path, changes: Sequence[str] = ()) -> Recipe:
         given: A name of ``list_recipes()``, a TOML file, or the directory of a run.
         changes: What is changed about it, each as ``key=value`` with a value as TOML has them: ``optimiser.rate=0.05``.
     """
-    data = _read(given)
-    for change in changes:
-        _apply_(data, change)
-    return read_table(Recipe, data, str(given))
+    data, size = expand_size(_read(given))
+    follow_changes_(data, frozenset(_apply_(data, change) for change in changes), size)
+    recipe = read_table(Recipe, data, str(given))
+    if not is_run(Path(given)):  # what ran, or failed, is read as it was
+        refuse_small_side(recipe.data.short_side, {"augment": recipe.augment, "prepare": recipe.prepare})
+    return recipe
 
 
 def list_recipes() -> list[str]:
@@ -67,7 +70,8 @@ def _parsed(path: Path, loads: Any) -> dict[str, Any]:
     return data
 
 
-def _apply_(data: dict[str, Any], change: str) -> None:
+def _apply_(data: dict[str, Any], change: str) -> str:
+    """Makes one change, and returns the key that was changed."""
     path, equals, text = change.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):
@@ -85,6 +89,7 @@ def _apply_(data: dict[str, Any], change: str) -> None:
     table.pop(keys[-1], None)
     if value is not None:
         table[keys[-1]] = value
+    return ".".join(keys)
 
 
 def _value(text: str) -> Any:

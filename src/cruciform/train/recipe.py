@@ -1,10 +1,10 @@
 """A recipe: all that decides what a training run computes, as data. The same recipe gives the same weights."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 import cruciform.data.open  # noqa: F401  (fills DATASETS)
 from cruciform.data.source import DATASETS
@@ -17,6 +17,7 @@ from cruciform.schemes import find_scheme
 from cruciform.train.lookahead import LookaheadTable
 from cruciform.train.optimiser import Optimiser
 from cruciform.train.schedule import Constant, Schedule, Share
+from cruciform.train.sizes import SIZE, fill_sizes
 from cruciform.train.table import Table
 
 Count = Annotated[int, Field(ge=1)]
@@ -62,7 +63,8 @@ class DataTable(Table):
     Attributes:
         kind: cifar10, folder, shards or volumes.
         path: Where it lies; relative paths count from the environment variable CRUCIFORM_DATA.
-        short_side: Length that the shorter side of images in a folder is brought to.
+        short_side: Length that the shorter side of images in a folder is brought to; ``data.size`` sets it together
+            with the crops.
         holdout: How many training samples are kept from training and evaluated on in place of the test set: the last,
             or every k-th where one class follows the other.
         whiten: Prepare images by GCN and ZCA; None: only subtract ``mean`` and divide by ``deviation``.
@@ -161,6 +163,8 @@ class LogTable(Table):
 class Recipe(Table):
     """All that decides what a run computes, and how it is watched.
 
+    ``data.size`` may be given in place of the sizes that it stands for: see ``cruciform.train.sizes``.
+
     Attributes:
         model: What is trained.
         data: What on.
@@ -187,6 +191,8 @@ class Recipe(Table):
         log: What is written down.
     """
 
+    shorthands: ClassVar[tuple[str, ...]] = (SIZE,)
+
     model: ModelTable
     data: DataTable
     augment: Transforms = ()
@@ -209,6 +215,11 @@ class Recipe(Table):
     evaluation: EvaluationTable = EvaluationTable()
     checkpoint: CheckpointTable = CheckpointTable()
     log: LogTable = LogTable()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_sizes(cls, value: Any) -> Any:
+        return fill_sizes(value) if isinstance(value, Mapping) else value
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data, for JSON."""

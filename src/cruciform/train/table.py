@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from cruciform.errors import MissingExtraError, RecipeError
 from cruciform.registry import did_you_mean
@@ -15,7 +15,13 @@ except ImportError as error:
 
 
 class Table(BaseModel):
-    """A table of a recipe."""
+    """A table of a recipe.
+
+    Attributes:
+        shorthands: Dotted keys that may be given besides, and stand for others.
+    """
+
+    shorthands: ClassVar[tuple[str, ...]] = ()
 
     # Schemas are built when first used, not when this is imported.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
@@ -45,7 +51,7 @@ def read_table(kind: type[T], data: Mapping[str, Any], what: str) -> T:
 
 @cache
 def _known(kind: type[Table]) -> list[str]:
-    return sorted(set(_paths(kind.model_json_schema())))
+    return sorted({*_paths(kind.model_json_schema()), *kind.shorthands})
 
 
 def _say(error: Any, known: list[str]) -> str:
