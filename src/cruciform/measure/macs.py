@@ -31,6 +31,9 @@ from cruciform.measure.trace import (
 from cruciform.measure.undisturbed import in_mode
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, plan_of, refuse_unready, spec_of
+from cruciform.spec import Ints
+
+aten = torch.ops.aten
 
 # Calls that move no data or only look at it; all others that are not counted are named in the profile.
 FREE = frozenset(
@@ -38,11 +41,28 @@ FREE = frozenset(
     "squeeze unsqueeze expand expand_as chunk split narrow detach contiguous __getitem__ dropout to type".split()
 )
 
-# Products with vectors, and sums of products: what torch's own counter takes for no work at all.
+
+def _flops_of_three(a: Ints, b: Ints, c: Ints, without_a: Ints, without_b: Ints, without_c: Ints, summed: Ints) -> int:
+    """FLOPs of ``aten._trilinear``: a and b are multiplied first, and summed over the axes that c does not have."""
+    axes = range(len(a) + len(without_a))
+    sizes = dict.fromkeys(axes, 1)
+    for shape, missing in ((a, without_a), (b, without_b), (c, without_c)):
+        for axis, extent in zip((axis for axis in axes if axis not in missing), shape, strict=True):
+            sizes[axis] = max(extent, sizes[axis])
+    summed_first = set(summed) & set(without_c)
+    first = prod(sizes[axis] for axis in axes if axis not in without_a or axis not in without_b)
+    return 2 * (first + prod(sizes[axis] for axis in axes if axis not in summed_first))
+
+
+# Products with vectors, in place, of integers, of three tensors: what torch's own counter takes for no work at all.
 BY_SHAPES: dict[Any, Any] = {
-    **dict.fromkeys((torch.ops.aten.mv, torch.ops.aten.dot, torch.ops.aten.vdot), lambda a, b, **_: 2 * prod(a)),
-    torch.ops.aten.addmv: lambda _, a, b, **__: 2 * prod(a),
-    torch.ops.aten.addbmm: lambda _, a, b, **__: 2 * prod(a) * b[-1],
+    **dict.fromkeys((aten.mv, aten.dot, aten.vdot), lambda a, b, **_: 2 * prod(a)),
+    **dict.fromkeys((aten.addmv, aten.addmv_), lambda _, a, b, **__: 2 * prod(a)),
+    **dict.fromkeys((aten.addbmm, aten.addbmm_, aten.baddbmm_), lambda _, a, b, **__: 2 * prod(a) * b[-1]),
+    aten.addmm_: lambda _, a, b, **__: 2 * prod(a) * b[-1],
+    aten._int_mm: lambda a, b, **_: 2 * prod(a) * b[-1],
+    aten.conv_tbc: lambda x, w, *_, out_shape, **__: 2 * prod(out_shape) * prod(w[:-1]),
+    aten._trilinear: lambda *shapes, **_: _flops_of_three(*shapes[:7]),
 }
 
 
