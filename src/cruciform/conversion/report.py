@@ -124,6 +124,9 @@ class ConversionReport:
             out_of_reach = sum(self.share(row) or 0 for row in self.layers if row.action == "skipped")
             if out_of_reach > 0.5:
                 parts.append(f"{out_of_reach:.0%} of the MACs are in convolutions that can't be converted")
+        residuals = [row.residual for row in self.layers if row.residual is not None]
+        if residuals:
+            parts.append(f"relative residual of the fitted weights {min(residuals):.2g} to {max(residuals):.2g}")
         return "; ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
