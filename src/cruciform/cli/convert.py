@@ -58,7 +58,8 @@ def convert(
     Example: cruciform convert timm:resnet18 --scheme lr -o resnet18-lr
     """
     from cruciform.conversion import where
-    from cruciform.conversion.api import FIT, Rules, apply_conversion_
+    from cruciform.conversion.api import FIT, apply_conversion_
+    from cruciform.conversion.planning import Rules
     from cruciform.nn.init import NORMED_RULE
     from cruciform.sources.build import split_reference
     from cruciform.sources.source import SOURCES
@@ -104,6 +105,8 @@ def convert(
         left=4,
     )
     console().print(report.summary())
+    if report.verified:
+        console().print(str(report.verification))
     for warning in report.warnings:
         console().print(warning, style="yellow")
     if init == "auto" and report.replaced:

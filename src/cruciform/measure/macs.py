@@ -13,12 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from cruciform.errors import CountError, ShapeError, first_line
 from cruciform.measure.closed_form import work_of
+from cruciform.measure.dry_run import META, call_with, let_norms_run_on_one_input, shapes_of, state_on, zero_input
 from cruciform.measure.trace import (
     CONVOLUTIONS,
     Call,
@@ -134,9 +133,9 @@ def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = Fal
     notes = [note for module in model.modules() if (note := getattr(type(module), "counted_as", ""))]
     meter = _Meter(model)
     with in_mode(model, training=training), torch.no_grad():
-        _let_norms_run_on_one_input(model)
+        let_norms_run_on_one_input(model)
         try:
-            _run(model, meter, input_size, torch.device("meta"))
+            _run(model, meter, input_size, META)
         except (CountError, ShapeError):
             raise
         except Exception as error:
@@ -160,36 +159,12 @@ def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = Fal
     )
 
 
-def _let_norms_run_on_one_input(model: nn.Module) -> None:
-    """Puts batch norms into evaluation mode: one pixel of one input has no variance, and their work is the same."""
-    for module in model.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            module.eval()
-
-
 def _run(model: nn.Module, meter: "_Meter", input_size: Sequence[int], device: torch.device) -> None:
-    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-    x = torch.zeros(1, *input_size, device=device, dtype=dtype)
-    # The fused kernels of attention are nothing that the dispatcher's counter knows; its plain form is.
-    with sdpa_kernel(SDPBackend.MATH), meter.dispatcher, meter:
-        # A module that stands in two places is named once: torch would exchange its tensors twice, and leave it so.
-        output = functional_call(model, _state_on(model, device), (x,), tie_weights=False)
+    state, x = state_on(model, device), zero_input(model, input_size, device)
+    with meter.dispatcher, meter:
+        output = call_with(model, state, x)
     meter.compare_totals()
-    meter.outputs = tuple(tuple(tensor.shape[1:]) for tensor in tensors_in(output))
-
-
-def _state_on(model: nn.Module, device: torch.device) -> dict[str, Tensor]:
-    """Returns all tensors of all modules on another device, by the first name of each module; tied ones stay tied."""
-    there: dict[int, Tensor] = {}
-    state = {}
-    for name, module in model.named_modules():
-        own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
-        for key, tensor in own:
-            # Detached: torch's counter follows tensors that require a gradient, and stumbles where none is recorded.
-            # Buffers are copied: in training they change.
-            there.setdefault(id(tensor), tensor.detach().to(device, copy=key in module._buffers))
-            state[f"{name}.{key}" if name else key] = there[id(tensor)]
-    return state
+    meter.outputs = shapes_of(output)
 
 
 class _Meter(Tracer):
