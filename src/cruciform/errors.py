@@ -25,6 +25,8 @@
     ├── DiagnosisError        a network in which no gradient can be measured
     └── MissingExtraError     an optional package that is not installed         (ImportError)
 
+    UnverifiedWarning         a converted network that could not be run         (UserWarning)
+
 The number is the exit code of the command line; 2 where there is none.
 """
 
@@ -166,3 +168,7 @@ class DiagnosisError(CruciformError):
 
 class MissingExtraError(CruciformError, ImportError):
     """An optional package is needed that is not installed."""
+
+
+class UnverifiedWarning(UserWarning):
+    """A network was converted, but could not be run to verify that it still does what it did."""

@@ -1,8 +1,9 @@
 import copy
 import json
+import re
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -178,6 +179,41 @@ def test_constraint_accepted_and_ignored() -> None:
         plan_conversion(Small(), "lr-jion")
     with pytest.raises(UnknownNameError, match=r"unknown initialisation 'fti'. Did you mean 'fit'.* auto, fit\."):
         convert(Small(), "lr", init="fti")
+
+
+@pytest.mark.parametrize(
+    ("rules", "pattern", "why"),
+    [
+        (
+            {"protect": ["pointwise"]},
+            "'pointwise' of protect",
+            r"skipped anyway \(pointwise: 1×1: no window to save on",
+        ),
+        ({"protect": ["first", "gr*"]}, "'gr*' of protect", r"skipped anyway \(grouped: grouped"),
+        ({"scheme": {"up": "sf", "*": "lr"}}, "'up' of the scheme", r"\(up: a transposed convolution\)"),
+        ({"scheme": {"*": "lr", "first": "full"}}, "'first' of the scheme", "earlier patterns match all that it does"),
+    ],
+)
+def test_a_pattern_that_changes_nothing_is_named(rules: dict[str, Any], pattern: str, why: str) -> None:
+    report = plan_conversion(Small(), **rules)
+    (warning,) = report.warnings
+    assert warning.startswith(f"the pattern {pattern} changes nothing, since ")
+    assert re.search(why, warning)
+    assert warning in str(report)
+    assert convert(Small(), **rules).report.to_dict()["warnings"] == [warning]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"protect": ["first", "*"]},
+        {"protect": ["f*"], "scheme": {"first": "sf", "*": "lr"}},
+        {"scheme": {"first": "lr", "shared": "lr", "last": "lr", "*": "full"}},
+        {"scheme": {"l*": "lr", "again.0": "lr"}},
+    ],
+)
+def test_a_pattern_that_decides_about_something_is_not(rules: dict[str, Any]) -> None:
+    assert plan_conversion(Small(), **rules).warnings == ()
 
 
 def test_a_depthwise_network_says_that_it_does_not_pay() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cruciform import convert, create_model, profile
 from cruciform.conversion.api import plan_conversion
-from cruciform.conversion.verify import verify
+from cruciform.conversion.verify import count_again
 from cruciform.errors import ConversionError, CountError, CruciformError
 
 SIZE = (3, 12, 12)
@@ -54,9 +54,9 @@ def test_the_report_is_held_against_a_count_of_what_was_made() -> None:
     dearer = replace(conversion.report.layers[0], macs_after=1)
     forged = replace(conversion.report, layers=(dearer, *conversion.report.layers[1:]))
     with pytest.raises(CountError, match="the report promises"):
-        verify(conversion.model, forged)
+        count_again(conversion.model, forged)
     with pytest.raises(ConversionError, match="became"):
-        verify(create_model("nin", num_classes=3), conversion.report)
+        count_again(create_model("nin", num_classes=3), conversion.report)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,18 @@
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
+from cruciform import load
+from cruciform.cli.main import app
 from cruciform.conversion.api import convert
 from cruciform.conversion.fit import fit_parameters, relative_residual
-from cruciform.errors import ConversionError
+from cruciform.errors import ConversionError, OptionError
 from cruciform.nn.composite import CompositeConv
 from cruciform.plan import FilterGroup, LayerPlan, Stage
 from cruciform.schemes import SCHEMES, cross, make_plan
@@ -122,6 +126,39 @@ def test_what_can_not_be_fitted_is_refused() -> None:
         fit_parameters(inner, torch.zeros(4, 3, 3, 3), None)
     with pytest.raises(ConversionError, match="reaches out of the window"):
         fit_parameters(make_plan(spec, cross(shapes=["1x5"])), torch.zeros(4, 3, 3, 3), None)
+
+
+NETWORK_OF_A_USER = """
+import torch
+from torch import nn
+
+def make():
+    model = nn.Sequential(nn.Conv2d(6, 8, 3, padding=1))
+    model.load_state_dict(torch.load("trained.pt", weights_only=True))
+    return model
+"""
+
+
+def test_the_command_fits_the_trained_weights_that_a_function_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Was refused for want of trained weights, which it has."""
+    conv = nn.Conv2d(6, 8, 3, padding=1)
+    factors = [torch.randn(*shape) for shape in ((8, 4), (4, 3), (4, 6), (4, 3))]
+    with torch.no_grad():
+        conv.weight.copy_(torch.einsum("dk,kh,kc,kw->dchw", *factors))
+    torch.save(nn.Sequential(conv).state_dict(), tmp_path / "trained.pt")
+    (tmp_path / "network_of_a_user.py").write_text(NETWORK_OF_A_USER)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    command = "convert network_of_a_user:make --init fit --scheme sf --input 6x9x9 -o fitted"
+    shown = CliRunner().invoke(app, command.split(), catch_exceptions=False).output
+    assert "relative residual of the fitted weights" in shown
+    fitted = load(tmp_path / "fitted", sys.modules["network_of_a_user"].make())
+    x = torch.randn(2, 6, 9, 9)
+    torch.testing.assert_close(fitted(x), conv(x), rtol=1e-4, atol=1e-4)
+    with pytest.raises(OptionError, match="nin is built without trained weights.*package.module:function"):
+        CliRunner().invoke(app, ["convert", "nin", "--init", "fit"], catch_exceptions=False)
 
 
 @pytest.mark.slow

@@ -111,6 +111,6 @@ def test_train_versus_eval_in_collapse_checks(training: bool) -> None:
 
 def test_shared_modules_missed() -> None:
     conv = nn.Conv2d(4, 4, 3, padding=1)
-    converted = convert(nn.ModuleDict({"a": nn.Sequential(conv), "b": nn.Sequential(conv)}), "lr").model
-    assert isinstance(converted["a"][0], CompositeConv)
-    assert converted["a"][0] is converted["b"][0]
+    converted = convert(nn.Sequential(nn.Sequential(conv), nn.Sequential(conv)), "lr").model
+    assert isinstance(converted[0][0], CompositeConv)
+    assert converted[0][0] is converted[1][0]

@@ -41,7 +41,8 @@ def convert(
         str,
         typer.Option(
             help="auto: pytorch where the network has norms, paper-completed elsewhere; or paper-completed, "
-            "paper-literal, paper-identity, per-group, pytorch, identity."
+            "paper-literal, paper-identity, per-group, pytorch, identity; or fit: by least squares to the weights that "
+            "package.module:function loads."
         ),
     ] = "auto",
     protect: Annotated[
@@ -57,13 +58,17 @@ def convert(
     Example: cruciform convert timm:resnet18 --scheme lr -o resnet18-lr
     """
     from cruciform.conversion import where
-    from cruciform.conversion.api import FIT, Rules, apply_conversion_
+    from cruciform.conversion.api import FIT, apply_conversion_
+    from cruciform.conversion.planning import Rules
     from cruciform.nn.init import NORMED_RULE
+    from cruciform.sources.build import split_reference
+    from cruciform.sources.source import SOURCES
 
     refuse_saved(network)
-    if init == FIT:
+    if init == FIT and split_reference(network)[0] in SOURCES:
         raise OptionError(
-            f"{network} is built without trained weights, so there is nothing to fit; in Python: "
+            f"{network} is built without trained weights, so there is nothing to fit. Name a function of yours that "
+            "returns the trained network, package.module:function; or in Python: "
             "cruciform.convert(model, 'lr-join', init='fit')"
         )
     model, usual = find_model(network, size)
@@ -100,6 +105,8 @@ def convert(
         left=4,
     )
     console().print(report.summary())
+    if report.verified:
+        console().print(str(report.verification))
     for warning in report.warnings:
         console().print(warning, style="yellow")
     if init == "auto" and report.replaced:

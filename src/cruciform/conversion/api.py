@@ -1,33 +1,31 @@
 """Converts a network: ``convert`` a copy of it, ``convert_`` itself, ``plan_conversion`` as a dry run."""
 
 import copy
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from cruciform.conversion.eligible import adaptation_of, in_short, is_convolution, refusal, why_skip
+from cruciform.conversion.eligible import adaptation_of
 from cruciform.conversion.fit import fit_parameters, relative_residual
-from cruciform.conversion.objections import objection
-from cruciform.conversion.report import ConversionReport, LayerChange
-from cruciform.conversion.surgery import Found, find_modules, hidden_references, refuse_wrapper, replace_modules_
-from cruciform.conversion.verify import verify
-from cruciform.conversion.where import ConvLayer, Where, everywhere, matches
-from cruciform.errors import ConversionError, CruciformError, PlanError, first_line, told_as
-from cruciform.measure.macs import LayerCount, profile
+from cruciform.conversion.planning import Rules, SchemeChoice, plan_by
+from cruciform.conversion.report import ConversionReport, LayerChange, Verification
+from cruciform.conversion.surgery import find_modules, refuse_wrapper, replace_modules_
+from cruciform.conversion.trial import Trial, guess_trial, try_out
+from cruciform.conversion.verify import count_again, verify
+from cruciform.conversion.where import Where
+from cruciform.errors import ConversionError, UnverifiedWarning, first_line, told_as
 from cruciform.nn.activations import gain_squared
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.init import Surroundings, initialise_layer_
 from cruciform.nn.initialise import AUTO, rule_for
-from cruciform.nn.inspect import plan_of, refuse_unready, spec_of
+from cruciform.nn.inspect import refuse_unready
 from cruciform.plan import LayerPlan
-from cruciform.registry import did_you_mean
-from cruciform.schemes import Scheme, find_scheme, make_plan
 from cruciform.words import listed
 
-SchemeChoice = str | Scheme | Mapping[str, str | Scheme]
 FIT = "fit"
 _BY_CONVERSION = "_replaces_convolution_by"
 _PLAIN_ATTRIBUTES = vars(nn.Conv2d(1, 1, 1, device="meta")).keys()
@@ -38,23 +36,6 @@ class Conversion(NamedTuple):
 
     model: nn.Module
     report: ConversionReport
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What to convert into what.
-
-    Attributes:
-        scheme: One for all, or from name patterns to schemes, of which the first that matches counts.
-        where: Which convolutions.
-        protect: Name patterns of convolutions to keep.
-        input_size: Channels and spatial size of one input, to count multiply-accumulates by.
-    """
-
-    scheme: SchemeChoice = "lr"
-    where: Where | None = None
-    protect: Sequence[str] = ()
-    input_size: Sequence[int] | None = None
 
 
 def plan_conversion(
@@ -74,7 +55,7 @@ def plan_conversion(
         protect: Name patterns of convolutions to keep.
         input_size: Channels and spatial size of one input, ``(3, 224, 224)``, to count multiply-accumulates by.
     """
-    return _plan(model, Rules(scheme, where, protect, input_size))
+    return plan_by(model, Rules(scheme, where, protect, input_size))
 
 
 def convert(
@@ -90,10 +71,12 @@ def convert(
     """Converts a copy of a network; the arguments are those of ``convert_``."""
     refuse_unready(model)
     refuse_wrapper(model)
-    rules = Rules(scheme, where, protect, input_size)
+    start = _checked_start(model, Start(init, activation))
     with told_as(ConversionError, lambda error: _why_no_copy(model, error)):
         own = copy.deepcopy(model)
-    return apply_conversion_(own, rules, init=init, activation=activation)
+    # Planned on the original: functions and weak references in the copy still hold what the original's do.
+    report = plan_by(model, Rules(scheme, where, protect, input_size))
+    return _carry_out_(own, report, start, besides=model)
 
 
 def convert_(
@@ -118,11 +101,17 @@ def convert_(
         activation: The non-linearity behind the convolutions, by name, for the rule.
         where: As for ``plan_conversion``.
         protect: As for ``plan_conversion``.
-        input_size: As for ``plan_conversion``; the network is run on paper then before and after, and must return the
-            same shapes and cost what the report says.
+        input_size: As for ``plan_conversion``; the converted network must cost what the report says. Left out: a size
+            that the network runs at is guessed, to verify the conversion by and nothing else.
+
+    The network is run before and after on the meta device, in evaluation and in training mode, and must return the same
+    shapes without its old weights. The report says how it was verified.
+
+    Warns:
+        UnverifiedWarning: No size was given, and none could be guessed that the network runs at.
     """
-    rules = Rules(scheme, where, protect, input_size)
-    return apply_conversion_(model, rules, init=init, activation=activation)
+    start = _checked_start(model, Start(init, activation))
+    return _carry_out_(model, plan_by(model, Rules(scheme, where, protect, input_size)), start)
 
 
 def apply_conversion_(
@@ -134,32 +123,82 @@ def apply_conversion_(
     generator: torch.Generator | None = None,
 ) -> Conversion:
     """Plans a conversion and carries it out, in place."""
-    init = FIT if init == FIT else rule_for(model, init, besides=[FIT])
-    gain_squared(activation)  # an unknown one is refused also where nothing asks for it
-    report = _plan(model, rules)
-    found = {item.name: item for item in find_modules(model).values()}
-    old: dict[int, nn.Module] = {}
-    replacements: dict[int, nn.Module] = {}
+    start = _checked_start(model, Start(init, activation, generator))
+    return _carry_out_(model, plan_by(model, rules), start)
+
+
+@dataclass(frozen=True)
+class Start:
+    """How new layers start: by a rule for an activation, with random numbers from a generator."""
+
+    init: str
+    activation: str | None
+    generator: torch.Generator | None = None
+
+
+def _checked_start(model: nn.Module, start: Start) -> Start:
+    gain_squared(start.activation)  # an unknown one is refused also where nothing asks for it
+    return start if start.init == FIT else replace(start, init=rule_for(model, start.init, besides=[FIT]))
+
+
+def _carry_out_(
+    model: nn.Module, report: ConversionReport, start: Start, *, besides: nn.Module | None = None
+) -> Conversion:
+    """Does to a network what a report says, verifies it, and takes it back where that fails.
+
+    Args:
+        model: The network.
+        report: Of its planned conversion.
+        start: How the new layers start.
+        besides: The network that it is a copy of.
+    """
+    found = {item.name: item.module for item in find_modules(model).values()}
+    before = _try_before(model, report)
+    new: dict[str, nn.Module] = {}
     rows: list[LayerChange] = []
     for row in report.layers:
-        if row.plan is None:
-            rows.append(row)
-            continue
-        conv = found[row.names[0]].module
-        layer = build_layer(conv, row.plan)
-        if init == FIT:
-            rows.append(replace(row, residual=_fit_(layer, conv, row.names[0])))
-        else:
-            around = Surroundings(activation)
-            initialise_layer_(row.plan, layer.stage_parameters(), rule=init, around=around, generator=generator)
-            rows.append(row)
-        old[id(conv)], replacements[id(conv)] = conv, finish_layer(layer, conv)
-    converted = replace_modules_(model, replacements)
+        if row.plan is not None:
+            name, conv = row.names[0], found[row.names[0]]
+            layer, residual = _start_layer(row.plan, conv, name, start)
+            new[name], row = finish_layer(layer, conv), replace(row, residual=residual)  # noqa: PLW2901
+        rows.append(row)
+    report = replace(report, layers=tuple(rows), init=start.init)
+    old = {
+        id(parameter): name
+        for name in new
+        for network in (model, besides)
+        if network is not None
+        for parameter in network.get_submodule(name).parameters()
+    }
+    converted = replace_modules_(model, {id(found[name]): layer for name, layer in new.items()})
     try:
-        return Conversion(converted, verify(converted, replace(report, layers=tuple(rows), init=init)))
-    except CruciformError:
-        replace_modules_(converted, {id(new): old[identity] for identity, new in replacements.items()})
+        if isinstance(before, Trial):
+            names = {id(layer): name for name, layer in new.items()}
+            report = replace(report, verification=verify(converted, before, new=names, old=old))
+        elif before:
+            report = replace(report, verification=Verification(why=before))
+            warnings.warn(f"{type(model).__name__} was {report.verification}", UnverifiedWarning, stacklevel=3)
+        return Conversion(converted, count_again(converted, report))
+    except BaseException:
+        replace_modules_(converted, {id(layer): found[name] for name, layer in new.items()})
         raise
+
+
+def _try_before(model: nn.Module, report: ConversionReport) -> Trial | str:
+    """Runs a network that is to be converted; returns why where it can't be, and nothing where nothing is replaced."""
+    if not report.replaced:
+        return ""
+    return try_out(model, report.input_size) if report.input_size else guess_trial(model)
+
+
+def _start_layer(plan: LayerPlan, conv: nn.Module, name: str, start: Start) -> tuple[CompositeConv, float | None]:
+    """Returns the layer of a plan with its first weights, and their residual where they were fitted."""
+    layer = build_layer(conv, plan)
+    if start.init == FIT:
+        return layer, _fit_(layer, conv, name)
+    around = Surroundings(start.activation)
+    initialise_layer_(plan, layer.stage_parameters(), rule=start.init, around=around, generator=start.generator)
+    return layer, None
 
 
 def _why_no_copy(model: nn.Module, error: Exception) -> str:
@@ -228,121 +267,3 @@ def _fit_(layer: CompositeConv, conv: nn.Module, name: str) -> float:
                 if own_bias is not None and new_bias is not None:
                     own_bias.copy_(new_bias)
     return relative_residual(layer.plan, fitted, weight)
-
-
-def _plan(model: nn.Module, rules: Rules) -> ConversionReport:
-    refuse_unready(model)
-    refuse_wrapper(model)
-    counted = profile(model, rules.input_size) if rules.input_size is not None else None
-    counts = {row.name: row for row in counted.layers} if counted else {}
-    total = counted.macs if counted else None
-    found = [item for item in find_modules(model).values() if is_convolution(item.module)]
-    _refuse_idle_patterns(rules, [name for item in found for name in item.names])
-    for scheme in rules.scheme.values() if isinstance(rules.scheme, Mapping) else (rules.scheme,):
-        if isinstance(scheme, str):  # what no layer can take is a slip; what this layer can't is its reason
-            find_scheme(scheme)
-        elif not callable(scheme):
-            raise ConversionError(f"a scheme is a name, as 'lr', or a function from ConvSpec to a plan; not {scheme!r}")
-    rows: list[LayerChange] = []
-    for index, item in enumerate(found):
-        count = counts.get(item.name) if total is not None else None
-        rows.append(_plan_layer(item, index, len(found), rules, (count, total)))
-    _refuse_entangled(model, {id(i.module): i for i, row in zip(found, rows, strict=True) if row.plan})
-    params = sum(p.numel() for p in model.parameters())
-    return ConversionReport(tuple(rows), params, counted)
-
-
-def _refuse_idle_patterns(rules: Rules, names: Sequence[str]) -> None:
-    """Raises where a pattern matches no convolution: it is a slip, and would be ignored in silence."""
-    if isinstance(rules.protect, str):
-        raise ConversionError(f"protect is a list of patterns: protect=[{rules.protect!r}]")
-    patterns = [*rules.protect, *(rules.scheme if isinstance(rules.scheme, Mapping) else ())]
-    for pattern in patterns:
-        if not matches(tuple(names), (pattern,)):
-            raise ConversionError(
-                f"the pattern {pattern!r} matches no convolution.{did_you_mean(pattern, names)} "
-                f"There are {len(names)}, such as {', '.join(map(repr, names[:3]))}"
-            )
-
-
-def _refuse_entangled(model: nn.Module, replaced: Mapping[int, Found]) -> None:
-    """Raises where something besides its places holds on to a convolution that is to be replaced, or to its weights."""
-    for name, place in hidden_references(model, {identity: item.name for identity, item in replaced.items()}):
-        raise ConversionError(
-            f"{name} is also kept in {place}, where a replacement would not reach it, so the network would go on "
-            f"using the old convolution; protect it with protect=[{name!r}]"
-        )
-    owners: dict[int, str] = {}
-    for name, module in model.named_modules():
-        for parameter in module.parameters(recurse=False):
-            other = owners.setdefault(id(parameter), name)
-            tied = [n for n in (other, name) if other != name and id(model.get_submodule(n)) in replaced]
-            if tied:
-                raise ConversionError(
-                    f"{other} and {name} share a parameter, which their replacements would not; "
-                    f"protect them with protect={sorted({other, name})!r}"
-                )
-
-
-def _plan_layer(
-    item: Found, index: int, of: int, rules: Rules, counts: tuple[LayerCount | None, int | None]
-) -> LayerChange:
-    conv, names, (count, total) = item.module, tuple(item.names), counts
-    params = sum(p.numel() for p in conv.parameters())
-    macs = (count.macs if count else 0) if total is not None else None
-    old = plan_of(conv)
-    shown = in_short(old.spec) if old else type(conv).__name__
-    row = LayerChange(names, shown, "skipped", why_skip(conv) or "", None, params, params, macs, macs)
-    if row.reason:
-        return row
-    spec = spec_of(conv)  # type: ignore[arg-type]
-    share = macs / total if total and macs is not None else None
-    layer = ConvLayer(names, spec, index, of, 0.0 if total == 0 else share)
-    kept = _why_keep(layer, rules)
-    if kept:
-        return replace(row, action="kept", reason=kept)
-    refused = refusal(conv)
-    if refused:
-        raise ConversionError(f"{names[0] or 'the network'} can't be converted: {refused}; or protect it by its name")
-    try:
-        plan = make_plan(spec, _scheme_for(names, rules.scheme) or "full")
-    except PlanError as error:
-        return replace(row, reason=str(error))
-    if not isinstance(plan, LayerPlan):
-        raise ConversionError(f"a scheme returns a LayerPlan for a ConvSpec; it returned {type(plan).__name__}")
-    if plan.is_dense:
-        return replace(row, action="kept", reason="the scheme keeps it dense")
-    after = sum(batch * plan.macs_from_input(size) for batch, *size in count.inputs) if count else macs
-    extra = params - spec.params  # what a known kind of convolution owns besides
-    params_after = plan.params + _extra(plan, extra)
-    costs = (params, params_after) if macs is None or after is None else (macs, after)
-    return replace(
-        row,
-        action="replaced",
-        reason=objection(plan, *costs),
-        plan=plan,
-        params_after=params_after,
-        macs_after=after,
-    )
-
-
-def _extra(plan: LayerPlan, extra: int) -> int:
-    """A gain for each filter is a gain for each filter of every stage."""
-    return sum(stage.filters for stage in plan.stages) if extra else 0
-
-
-def _why_keep(layer: ConvLayer, rules: Rules) -> str | None:
-    if matches(layer.names, tuple(rules.protect)):
-        return "protected"
-    where = rules.where or everywhere()
-    if not where(layer):
-        return f"not among those asked for: {getattr(where, 'text', 'by a function of yours')}"
-    if _scheme_for(layer.names, rules.scheme) is None:
-        return "no pattern of the scheme matches its name"
-    return None
-
-
-def _scheme_for(names: tuple[str, ...], scheme: SchemeChoice) -> str | Scheme | None:
-    if not isinstance(scheme, Mapping):
-        return scheme
-    return next((chosen for pattern, chosen in scheme.items() if matches(names, (pattern,))), None)

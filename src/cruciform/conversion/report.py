@@ -41,6 +41,31 @@ class LayerChange:
 
 
 @dataclass(frozen=True)
+class Verification:
+    """Whether a network was run before and after its conversion, and did the same.
+
+    Attributes:
+        input_size: The channels and spatial size of the input that it was run on; None where it was not run.
+        guessed: Whether that size is a guess, since none was given.
+        modes: The modes that it was run in: evaluation, training, or none.
+        unused: Replaced layers that no run used.
+        why: Why it was not run, or not in both modes.
+    """
+
+    input_size: tuple[int, ...] | None = None
+    guessed: bool = False
+    modes: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+    why: str = ""
+
+    def __str__(self) -> str:
+        if not self.modes:
+            return f"not verified: give input_size=(3, 224, 224), or whatever one input is ({self.why})"
+        size = f"{self.input_size}{', a guessed input size' if self.guessed else ''}"
+        return f"verified at {size}, in {' and '.join(self.modes)} mode{f'; {self.why}' if self.why else ''}"
+
+
+@dataclass(frozen=True)
 class ConversionReport:
     """What became of a network.
 
@@ -50,6 +75,8 @@ class ConversionReport:
         counted: The count of the network before its conversion; None where no input size was given.
         init: The rule that the new layers were initialised by, or ``fit``; None where nothing was converted yet.
         counted_after: The count of the converted network, which agrees with what the layers add up to.
+        verification: How the converted network was run; None where nothing was converted.
+        idle: Patterns that change nothing, each with the reason.
     """
 
     layers: tuple[LayerChange, ...]
@@ -57,6 +84,13 @@ class ConversionReport:
     counted: Profile | None
     init: str | None = None
     counted_after: Profile | None = None
+    verification: Verification | None = None
+    idle: tuple[str, ...] = ()
+
+    @property
+    def verified(self) -> bool:
+        """Whether the converted network was run, and returned what it did before."""
+        return self.verification is not None and bool(self.verification.modes)
 
     @property
     def input_size(self) -> tuple[int, ...] | None:
@@ -87,12 +121,16 @@ class ConversionReport:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What speaks against replacements that were made, and which convolutions no module holds."""
+        """What speaks against replacements that were made, what was not verified, and what has no effect."""
         against = [f"{row.names[0] or 'the network'}: {row.reason}" for row in self.layers if row.plan and row.reason]
         callers = [f"{row.name or 'the network itself'} ({row.kind})" for row in self._function_callers()]
         if callers:
             against.append(f"left as they are, being functions and no modules: the convolutions of {listed(callers)}")
-        return tuple(against)
+        if self.verification and not self.verified:
+            against.append(str(self.verification))
+        if self.verification and self.verification.unused:
+            against.append(f"not verified, since no run of the network uses it: {listed(self.verification.unused)}")
+        return (*against, *self.idle)
 
     def _function_callers(self) -> list[LayerCount]:
         modules = {name for row in self.layers for name in row.names}
@@ -111,7 +149,8 @@ class ConversionReport:
             + (f", residual {row.residual:.2g}" if row.residual is not None else "")
             for row in self.layers
         ]
-        return "\n".join([*rows, self.summary(), *self.warnings])
+        verified = [str(self.verification)] if self.verified else []
+        return "\n".join([*rows, self.summary(), *verified, *self.warnings])
 
     def summary(self) -> str:
         """Returns the report in a sentence or two."""
@@ -124,6 +163,9 @@ class ConversionReport:
             out_of_reach = sum(self.share(row) or 0 for row in self.layers if row.action == "skipped")
             if out_of_reach > 0.5:
                 parts.append(f"{out_of_reach:.0%} of the MACs are in convolutions that can't be converted")
+        residuals = [row.residual for row in self.layers if row.residual is not None]
+        if residuals:
+            parts.append(f"relative residual of the fitted weights {min(residuals):.2g} to {max(residuals):.2g}")
         return "; ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -135,6 +177,8 @@ class ConversionReport:
             "params_after": self.params_after,
             "macs_before": self.macs_before,
             "macs_after": self.macs_after,
+            "verified": self.verified,
+            "verification": vars(self.verification) if self.verification else None,
             "warnings": list(self.warnings),
             "layers": [
                 {**vars(row), "plan": row.plan.to_dict() if row.plan else None, "share": self.share(row)}

@@ -3,15 +3,10 @@
 Keyed by identity: a module that hangs in two places is found once, with both, and replaced in both.
 """
 
-import inspect
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from types import FunctionType, MethodType, ModuleType
-from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from cruciform.errors import ConversionError
 
@@ -84,45 +79,3 @@ def refuse_wrapper(root: nn.Module) -> None:
         advice = WRAPPERS.get(type(module).__name__)
         if advice:
             raise ConversionError(f"{type(module).__name__} can't be converted: {advice}")
-
-
-def hidden_references(root: nn.Module, modules: Mapping[int, str]) -> Iterator[tuple[str, str]]:
-    """Yields (name of the module, where) for modules that are also kept where surgery does not reach.
-
-    A plain list of layers, for instance, or a layer's method: the network would go on calling the old ones.
-    """
-    for name, owner in root.named_modules():
-        for attribute, value in vars(owner).items():
-            if attribute == "_modules":
-                continue
-            for item in _held(value):
-                if id(item) in modules:
-                    yield modules[id(item)], f"{name}.{attribute}" if name else attribute
-
-
-def _held(value: Any) -> Iterator[nn.Module]:
-    """Yields the modules in containers and objects, however deep, and those that functions there hold on to."""
-    seen: set[int] = set()
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, nn.Module):
-            yield item
-        elif id(item) not in seen:
-            seen.add(id(item))
-            waiting.extend(_content(item))
-
-
-def _content(value: Any) -> Iterable[Any]:
-    if isinstance(value, MethodType):
-        return (value.__self__,)
-    if isinstance(value, partial):
-        return (value.func, *value.args, *value.keywords.values())
-    if isinstance(value, FunctionType):
-        return inspect.getclosurevars(value).nonlocals.values()
-    if isinstance(value, Mapping):
-        return (*value.keys(), *value.values())
-    if isinstance(value, list | tuple | Set | deque):
-        return value
-    own = None if isinstance(value, Tensor | type | ModuleType) else getattr(value, "__dict__", None)
-    return own.values() if isinstance(own, dict) else ()

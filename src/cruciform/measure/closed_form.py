@@ -75,6 +75,16 @@ def _transposed_convolution(x: Tensor, weight: Tensor, bias: Tensor | None = Non
     return Work(positions * weight.numel(), _biases(bias))
 
 
+def _time_first_convolution(x: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Work:
+    steps = x.shape[0] + 2 * pad - weight.shape[0] + 1
+    return Work(steps * x.shape[1] * weight.numel(), _biases(bias))
+
+
+def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Work:
+    # torch computes xᵀWy as (xᵀW)y: every weight once, then for each output a dot product with y.
+    return Work(prod(input1.shape[:-1]) * (weight.numel() + weight[:, 0].numel()), _biases(bias))
+
+
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Work:
     return Work(prod(x.shape[:-1]) * weight.numel(), _biases(bias))
 
@@ -171,9 +181,11 @@ LEADING = (
 FORMULAS: dict[str, Callable[..., Work | None]] = {
     **{f"conv{rank}d": _convolution for rank in (1, 2, 3)},
     **{f"conv_transpose{rank}d": _transposed_convolution for rank in (1, 2, 3)},
+    "conv_tbc": _time_first_convolution,
     "linear": _linear,
-    **dict.fromkeys(("matmul", "mm", "bmm", "mv", "dot", "vdot", "__matmul__"), _matrix_product),
-    **dict.fromkeys(("addmm", "baddbmm", "addbmm", "addmv"), _matrix_product_plus),
+    "bilinear": _bilinear,
+    **dict.fromkeys("matmul mm bmm mv dot vdot __matmul__ linalg_matmul _int_mm".split(), _matrix_product),
+    **dict.fromkeys("addmm addmm_ baddbmm baddbmm_ addbmm addbmm_ addmv addmv_".split(), _matrix_product_plus),
     "inner": _inner_product,
     "tensordot": _tensor_product,
     "scaled_dot_product_attention": _attention,

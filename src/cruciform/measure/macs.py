@@ -13,12 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from cruciform.errors import CountError, ShapeError, first_line
 from cruciform.measure.closed_form import work_of
+from cruciform.measure.dry_run import META, call_with, let_norms_run_on_one_input, shapes_of, state_on, zero_input
 from cruciform.measure.trace import (
     CONVOLUTIONS,
     Call,
@@ -31,6 +30,9 @@ from cruciform.measure.trace import (
 from cruciform.measure.undisturbed import in_mode
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, plan_of, refuse_unready, spec_of
+from cruciform.spec import Ints
+
+aten = torch.ops.aten
 
 # Calls that move no data or only look at it; all others that are not counted are named in the profile.
 FREE = frozenset(
@@ -38,11 +40,28 @@ FREE = frozenset(
     "squeeze unsqueeze expand expand_as chunk split narrow detach contiguous __getitem__ dropout to type".split()
 )
 
-# Products with vectors, and sums of products: what torch's own counter takes for no work at all.
+
+def _flops_of_three(a: Ints, b: Ints, c: Ints, without_a: Ints, without_b: Ints, without_c: Ints, summed: Ints) -> int:
+    """FLOPs of ``aten._trilinear``: a and b are multiplied first, and summed over the axes that c does not have."""
+    axes = range(len(a) + len(without_a))
+    sizes = dict.fromkeys(axes, 1)
+    for shape, missing in ((a, without_a), (b, without_b), (c, without_c)):
+        for axis, extent in zip((axis for axis in axes if axis not in missing), shape, strict=True):
+            sizes[axis] = max(extent, sizes[axis])
+    summed_first = set(summed) & set(without_c)
+    first = prod(sizes[axis] for axis in axes if axis not in without_a or axis not in without_b)
+    return 2 * (first + prod(sizes[axis] for axis in axes if axis not in summed_first))
+
+
+# Products with vectors, in place, of integers, of three tensors: what torch's own counter takes for no work at all.
 BY_SHAPES: dict[Any, Any] = {
-    **dict.fromkeys((torch.ops.aten.mv, torch.ops.aten.dot, torch.ops.aten.vdot), lambda a, b, **_: 2 * prod(a)),
-    torch.ops.aten.addmv: lambda _, a, b, **__: 2 * prod(a),
-    torch.ops.aten.addbmm: lambda _, a, b, **__: 2 * prod(a) * b[-1],
+    **dict.fromkeys((aten.mv, aten.dot, aten.vdot), lambda a, b, **_: 2 * prod(a)),
+    **dict.fromkeys((aten.addmv, aten.addmv_), lambda _, a, b, **__: 2 * prod(a)),
+    **dict.fromkeys((aten.addbmm, aten.addbmm_, aten.baddbmm_), lambda _, a, b, **__: 2 * prod(a) * b[-1]),
+    aten.addmm_: lambda _, a, b, **__: 2 * prod(a) * b[-1],
+    aten._int_mm: lambda a, b, **_: 2 * prod(a) * b[-1],
+    aten.conv_tbc: lambda x, w, *_, out_shape, **__: 2 * prod(out_shape) * prod(w[:-1]),
+    aten._trilinear: lambda *shapes, **_: _flops_of_three(*shapes[:7]),
 }
 
 
@@ -114,9 +133,9 @@ def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = Fal
     notes = [note for module in model.modules() if (note := getattr(type(module), "counted_as", ""))]
     meter = _Meter(model)
     with in_mode(model, training=training), torch.no_grad():
-        _let_norms_run_on_one_input(model)
+        let_norms_run_on_one_input(model)
         try:
-            _run(model, meter, input_size, torch.device("meta"))
+            _run(model, meter, input_size, META)
         except (CountError, ShapeError):
             raise
         except Exception as error:
@@ -140,36 +159,12 @@ def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = Fal
     )
 
 
-def _let_norms_run_on_one_input(model: nn.Module) -> None:
-    """Puts batch norms into evaluation mode: one pixel of one input has no variance, and their work is the same."""
-    for module in model.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            module.eval()
-
-
 def _run(model: nn.Module, meter: "_Meter", input_size: Sequence[int], device: torch.device) -> None:
-    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-    x = torch.zeros(1, *input_size, device=device, dtype=dtype)
-    # The fused kernels of attention are nothing that the dispatcher's counter knows; its plain form is.
-    with sdpa_kernel(SDPBackend.MATH), meter.dispatcher, meter:
-        # A module that stands in two places is named once: torch would exchange its tensors twice, and leave it so.
-        output = functional_call(model, _state_on(model, device), (x,), tie_weights=False)
+    state, x = state_on(model, device), zero_input(model, input_size, device)
+    with meter.dispatcher, meter:
+        output = call_with(model, state, x)
     meter.compare_totals()
-    meter.outputs = tuple(tuple(tensor.shape[1:]) for tensor in tensors_in(output))
-
-
-def _state_on(model: nn.Module, device: torch.device) -> dict[str, Tensor]:
-    """Returns all tensors of all modules on another device, by the first name of each module; tied ones stay tied."""
-    there: dict[int, Tensor] = {}
-    state = {}
-    for name, module in model.named_modules():
-        own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
-        for key, tensor in own:
-            # Detached: torch's counter follows tensors that require a gradient, and stumbles where none is recorded.
-            # Buffers are copied: in training they change.
-            there.setdefault(id(tensor), tensor.detach().to(device, copy=key in module._buffers))
-            state[f"{name}.{key}" if name else key] = there[id(tensor)]
-    return state
+    meter.outputs = shapes_of(output)
 
 
 class _Meter(Tracer):

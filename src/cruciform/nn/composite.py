@@ -1,7 +1,7 @@
 """The one module: runs any plan of any rank. Nobody writes a subclass for a scheme or for a dimension."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,7 @@ from cruciform.nn.activations import ACTIVATIONS
 from cruciform.nn.forms import DenseKernel, collapse_kernel
 from cruciform.nn.init import initialise_layer_
 from cruciform.nn.strided_volumes import strided_conv3d
+from cruciform.nn.symbolic import leaf_call, refuse_script
 from cruciform.plan import FilterGroup, LayerPlan, group_padding
 from cruciform.spec import ConvSpec, Ints, Pads
 
@@ -116,6 +117,9 @@ class CompositeConv(nn.Module):
             tail: Done to the output of each last group before they are concatenated. For what looks at every channel by
                 itself, a pooling for instance, it is the same as after, with less to concatenate.
         """
+        traced: Tensor | None = leaf_call(self, input)
+        if traced is not None:
+            return traced if tail is None else tail(traced)
         x, rank = input, self.plan.spec.rank
         if x.ndim not in (rank + 1, rank + 2) or x.shape[-rank - 1] != self.in_channels:
             raise ShapeError(
@@ -135,6 +139,9 @@ class CompositeConv(nn.Module):
             if activation is not None:
                 x = activation(x)
         return x
+
+    def __prepare_scriptable__(self) -> NoReturn:  # torch.jit.script asks for it first
+        refuse_script(self)
 
     def dense_kernel(self) -> DenseKernel:
         """Returns the single kernel that is exactly equal to the layer, or raises ``NotLinearError``."""

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 from torch.nn.utils.parametrize import register_parametrization
 
 from cruciform.nn.composite import CompositeConv
+from cruciform.nn.symbolic import leaf_call
 from cruciform.spec import Ints
 
 
@@ -18,6 +19,9 @@ class SamePadding(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Returns the padded input."""
+        traced: Tensor | None = leaf_call(self, x)
+        if traced is not None:
+            return traced
         pads: list[int] = []
         for axis in reversed(range(len(self.axes))):
             kernel, stride, dilation = self.axes[axis]

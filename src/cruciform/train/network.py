@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cruciform.conversion.api import Rules, apply_conversion_
+from cruciform.conversion.api import apply_conversion_
+from cruciform.conversion.planning import Rules
 from cruciform.errors import ConversionError, OptionError, RunError, UnknownNameError
 from cruciform.models.network import Network
 from cruciform.nn.initialise import AUTO, initialise_

@@ -1,0 +1,33 @@
+"""How our layers appear to torch.fx and torch.jit.script: to the first as one node, to the second not at all."""
+
+from typing import Any, NoReturn
+
+from torch import nn
+from torch.fx import Proxy, Tracer
+
+from cruciform.errors import DeployError
+
+
+def leaf_call(module: nn.Module, x: object) -> Any:
+    """Records a call of the whole module where ``torch.fx`` is tracing; returns None everywhere else.
+
+    torch.fx takes only torch's own modules for leaves, and traces into all others, where it fails at the first look at
+    a shape. A layer that records itself is a leaf to every tracer, and stays what it is in the traced network.
+    """
+    if not isinstance(x, Proxy) or not isinstance(x.tracer, Tracer):
+        return None
+    name = x.tracer.path_of_module(module)
+    if not name:
+        raise DeployError(
+            f"torch.fx can't trace a {type(module).__name__} by itself, being a single node; trace a network that "
+            "holds it, for instance torch.nn.Sequential(layer)"
+        )
+    return x.tracer.create_proxy("call_module", name, (x,), {})
+
+
+def refuse_script(module: nn.Module) -> NoReturn:
+    """Raises what torch.jit.script would otherwise say in words that help nobody."""
+    raise DeployError(
+        f"torch.jit.script can't compile a {type(module).__name__}: it runs a plan, which is Python data. Use "
+        "torch.export.export(model, (x,)), or torch.jit.trace(model, x)"
+    )
