@@ -25,6 +25,7 @@ from cruciform.train.datasets import open_datasets
 from cruciform.train.evaluation import EvaluationStopped, evaluate
 from cruciform.train.given import Inputs, name_given
 from cruciform.train.learner import Learner, Taken
+from cruciform.train.lock import Lock
 from cruciform.train.network import build_model
 from cruciform.train.observer import Observer, Plan, StepRecord
 from cruciform.train.prepared import first_images
@@ -82,11 +83,12 @@ def train(
     recipe = name_given(recipe, inputs)
     with ExitStack() as stack:
         watchers = list(observers)
+        lock: Lock | None = None
         if runtime.leads:
-            stack.enter_context(run.locked())
+            lock = stack.enter_context(run.locked())
             run.prepare(recipe, resume=resume)
             run.checkpoints().sweep()
-            watchers.insert(0, LogObserver(run.log, recipe.log.steps))
+            watchers.insert(0, LogObserver(run.log, recipe.log.steps, lock.check))
             if recipe.log.tensorboard:
                 watchers.insert(1, TensorBoardObserver(run.directory / "tensorboard", recipe.log.steps))
         if recipe.log.samples:
@@ -94,12 +96,13 @@ def train(
         signals = stack.enter_context(Signals())
         training: _Training | None = None
         try:
-            training = _Training(recipe, run, runtime, watchers, signals, inputs)
+            training = _Training(recipe, run, runtime, watchers, signals, inputs, lock)
             training.run_()
         except BaseException as error:
             state = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
             for watcher in watchers:
-                with suppress(OSError):  # on a full disk the end can't be written down, which must not hide why
+                # On a full disk the end can't be written down, nor without the lock; neither must hide why it ended.
+                with suppress(OSError, RunError):
                     watcher.ended(state, training.progress.step if training else 0, error)
             raise
         for watcher in watchers:
@@ -116,8 +119,10 @@ class _Training:
         watchers: list[Observer],
         signals: Signals,
         inputs: Inputs,
+        lock: Lock | None,
     ) -> None:
         self.recipe, self.runtime, self.signals, self._watchers = recipe, runtime, signals, watchers
+        self._lock = lock
         self._checkpoints = run.checkpoints(recipe.checkpoint.keep)
         train_set, test_set = open_datasets(recipe.data, runtime)
         own: tuple[Transform, ...] = (ForeignTransform(inputs.transform),) if inputs.transform else ()
@@ -223,8 +228,12 @@ class _Training:
         progress, table = self.progress, self.recipe.checkpoint
         due = bool(table.steps) and progress.step % (table.steps or 1) == 0
         late = time.monotonic() - self._saved_at > 60 * table.minutes
-        # All agree after each step: a signal may have reached one rank only, and clocks differ.
-        signal, due_now = self.runtime.most(self.signals.received, int(due or late))
+        lost = self._lock is not None and self._lock.is_lost()
+        # All agree after each step: a signal may have reached one rank only, clocks differ, and one holds the lock.
+        signal, due_now, lost_now = self.runtime.most(self.signals.received, int(due or late), int(lost))
+        if lost_now:
+            self._check_lock()
+            raise RunError("the leading process no longer holds the lock of the run; see its message")
         if signal:
             self._stop(signal)
         if progress.step % self.per_epoch == 0:
@@ -344,6 +353,7 @@ class _Training:
             shared = {**asdict(progress), "loss": sums[0], "samples": int(sums[1])}
             parts = {"progress": shared, "learner": values, "data": self._data}
             try:
+                self._check_lock()
                 path = self._checkpoints.save(progress.step, tensors, parts, never_finite=self.learner.never_finite)
             except CruciformError as error:
                 failure = error
@@ -351,6 +361,10 @@ class _Training:
             raise failure or CheckpointError("the leading process could not write the checkpoint; see its message")
         self._saved_at = time.monotonic()
         self._tell("saved", progress.step, path, self._figures)
+
+    def _check_lock(self) -> None:
+        if self._lock:
+            self._lock.check()
 
     def _last_step(self) -> int:
         start, _ = self._find_start(None)

@@ -7,14 +7,13 @@
     RUN/checkpoints/   what it can go on from
     RUN/model/         the network that it began with, where that was read from a model directory
     RUN/tensorboard/   the log once more, drawn
-    RUN/lock           held by the process that writes; let go by the system when that process ends, however it ends
+    RUN/lock           names the process that writes. The directory itself is locked; the system unlocks it when that
+                       process ends, however it ends
 """
 
-import fcntl
-import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -26,6 +25,7 @@ from cruciform.train.checkpoint import Checkpoints
 from cruciform.train.cookbook import load_recipe
 from cruciform.train.journal import read_journal
 from cruciform.train.layout import RUN_RECIPE, is_run
+from cruciform.train.lock import LOCK, Lock, hold, is_held
 from cruciform.train.recipe import ModelTable, Recipe
 
 State = Literal["running", "done", "interrupted", "failed", "stopped"]
@@ -77,7 +77,7 @@ class Run:
         A run that never began may get another recipe.
         """
         sweep(self.directory)  # a start that was killed while it wrote the recipe
-        if not self.exists and any(path.name != "lock" for path in self.directory.glob("*")):
+        if not self.exists and any(path.name != LOCK for path in self.directory.glob("*")):
             raise RunError(f"{self.directory} exists and is not a run; choose another with --run DIR")
         if not self.exists or not self.has_begun:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -117,36 +117,13 @@ class Run:
     def _write(self, recipe: Recipe) -> None:
         write_text(self.directory / RUN_RECIPE, recipe.model_dump_json(indent=2) + "\n")
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[Lock]:
         """Holds the lock of the run, or raises where another process does."""
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError):
-            raise RunError(f"{self.directory} is, or lies in, a file; choose a directory with --run DIR") from None
-        with (self.directory / "lock").open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                holder = file.read().strip() or "another process"
-                raise RunError(f"{self.directory} is being written by {holder}; wait for it, or end it") from None
-            file.truncate(0)
-            file.write(f"process {os.getpid()}")
-            file.flush()
-            yield
+        return hold(self.directory)
 
     def is_locked(self) -> bool:
         """Whether a process writes to it now."""
-        path = self.directory / "lock"
-        if not path.is_file():
-            return False
-        with path.open("r") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
+        return is_held(self.directory)
 
     def status(self) -> dict[str, Any]:
         """Returns where it stands, from its log."""
