@@ -172,10 +172,14 @@ class Learner:
 
     def logits(self, batch: Batch, *, mirror: bool = False) -> Tensor:
         """Returns what the network, or the average of its weights, makes of a batch, or of its mirror images."""
-        images, _ = self._to_device(batch)
+        images = self.inputs(batch)
         with torch.no_grad(), self._autocast(), self._telling("run", images):
             output = self.evaluated()(images.flip(-1) if mirror else images)
         return main_logits(output, self._classes).float()
+
+    def inputs(self, batch: Batch) -> Tensor:
+        """Returns what the network is given of a batch: its images, normalised, on the device."""
+        return self._to_device(batch)[0]
 
     def evaluated(self) -> nn.Module:
         """Returns the network that is judged, ready for it."""

@@ -22,9 +22,9 @@ from cruciform.errors import BadSampleError, CheckpointError, CruciformError, Da
 from cruciform.measure.processor import emulation
 from cruciform.train.checkpoint import Checkpoint, load
 from cruciform.train.datasets import open_datasets
-from cruciform.train.evaluation import EvaluationStopped, evaluate
+from cruciform.train.evaluation import GENTLER, EvaluationStopped, evaluate, nonfinite_samples
 from cruciform.train.given import Inputs, name_given
-from cruciform.train.learner import Learner, Taken
+from cruciform.train.learner import Learner, StepResult, Taken
 from cruciform.train.lock import Lock
 from cruciform.train.network import build_model
 from cruciform.train.observer import Observer, Plan, StepRecord
@@ -36,6 +36,7 @@ from cruciform.train.run import Run
 from cruciform.train.runtime import Runtime
 from cruciform.train.schedule import Moment
 from cruciform.train.signals import Signals
+from cruciform.words import plural
 
 MOST_BAD_STEPS = 10
 """Steps without a finite gradient that are skipped, or rolled back from, in one run; then it stops whatever it says."""
@@ -190,7 +191,7 @@ class _Training:
         result = self.learner.step(batch, progress.step, factor, steps=self.steps)
         progress.step += 1
         if result.taken is Taken.FAILED:
-            self._recover(result.loss, result.norm)
+            self._recover(batch, result)
         else:
             progress.loss += result.loss
             progress.samples += batch.counted
@@ -275,19 +276,28 @@ class _Training:
 
     # When a gradient is not finite
 
-    def _recover(self, loss: float, norm: float) -> None:
+    def _recover(self, batch: Batch, result: StepResult) -> None:
         progress, policy = self.progress, self.recipe.nonfinite
         progress.bad_steps += 1
-        what = f"the gradient of step {progress.step} is not finite (norm {norm}, this rank's loss {loss})"
+        what = (
+            f"the gradient of step {progress.step} is not finite (norm {result.norm}, this rank's loss {result.loss})"
+        )
+        # Samples are finite, or they would have been left out; divided by a tiny deviation they may be no more.
+        named = self.runtime.gather(nonfinite_samples(self.learner.inputs(batch), batch, self.loader.source))
+        if named:
+            table = self.recipe.data
+            raise NonFiniteError(
+                f"{what}: data.mean={table.mean} and data.deviation={table.deviation} make NaN or Inf of "
+                f"{plural(len(named), 'sample')} of the batch, such as {named[0]}; start anew with others"
+            )
         if policy == "stop" or progress.bad_steps > MOST_BAD_STEPS:
-            gentler = "start anew with a smaller optimiser.rate, clip=1.0 or precision=fp32"
             advice = (
-                f"go on with --resume --set nonfinite=skip, or {gentler}"
+                "go on with --resume --set nonfinite=skip"
                 if policy == "stop"
-                else f"more than {MOST_BAD_STEPS} such steps are too many for nonfinite={policy}; {gentler}"
+                else f"more than {MOST_BAD_STEPS} such steps are too many for nonfinite={policy}"
             )
             last = f"the last checkpoint is of step {self._last_step()}"
-            raise NonFiniteError(f"{what}; {last}; {advice}")
+            raise NonFiniteError(f"{what}; {last}; {advice}. {GENTLER}")
         if policy == "rollback":
             start, _ = self._find_start(None)
             if start is None:
