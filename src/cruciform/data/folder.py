@@ -1,8 +1,6 @@
 """A folder of images: ``PATH/train/CLASS/*.jpg`` and ``PATH/val/CLASS/*.jpg`` (or ``test``), decoded when asked for."""
 
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from stat import S_ISREG
 
@@ -65,8 +63,10 @@ class FolderSource:
 
     def __getitem__(self, index: int) -> Sample:
         path, label = self._files[index]
-        with self._naming(index):
+        try:
             return Sample(read_image(path, self._short_side), label)
+        except DataError as error:
+            raise BadSampleError(index, self.describe(index), str(error)) from error
 
     def describe(self, index: int) -> str:
         """Returns its file."""
@@ -74,18 +74,8 @@ class FolderSource:
 
     def digest(self, index: int) -> str:
         """Returns a hash of the file's bytes, which must be an image, and of its label."""
-        path, label = self._files[index]
-        with self._naming(index):
-            data = read_file(path)
-            decode(data, self._short_side)
-            return digest_of(data, label)
-
-    @contextmanager
-    def _naming(self, index: int) -> Iterator[None]:
-        try:
-            yield
-        except DataError as error:
-            raise BadSampleError(index, self.describe(index), str(error)) from error
+        _, label = self[index]
+        return digest_of(self._files[index][0].read_bytes(), label)
 
 
 @DATASETS.register("folder")
@@ -100,17 +90,12 @@ def open_folder(opening: Opening) -> FolderSource:
 
 def read_image(path: Path, short_side: int | None = None) -> Image:
     """Reads and decodes the file of an image; see ``decode``."""
-    return decode(read_file(path), short_side)
-
-
-def read_file(path: Path) -> bytes:
-    """Reads the file of an image, unless it is larger than any that is decoded."""
     try:
         status = path.stat()
         if not S_ISREG(status.st_mode):  # a pipe may never end, nor does a device
             raise DataError("is no file")
         check_size(status.st_size)
-        return path.read_bytes()
+        return decode(path.read_bytes(), short_side)
     except OSError as error:
         raise DataError(f"can't be read: {error.strerror}") from error
 

@@ -19,15 +19,16 @@ from cruciform.data.loader import Batch, Loader, input_size
 from cruciform.data.order import Order
 from cruciform.data.transforms import Transform
 from cruciform.errors import BadSampleError, CheckpointError, CruciformError, DataError, NonFiniteError, RunError
-from cruciform.measure.processor import emulation
 from cruciform.train.checkpoint import Checkpoint, load
-from cruciform.train.datasets import open_datasets
+from cruciform.train.datasets import Datasets, open_datasets
 from cruciform.train.evaluation import GENTLER, EvaluationStopped, evaluate, nonfinite_samples
 from cruciform.train.given import Inputs, name_given
+from cruciform.train.identity import identify
 from cruciform.train.learner import Learner, StepResult, Taken
 from cruciform.train.lock import Lock
 from cruciform.train.network import build_model
 from cruciform.train.observer import Observer, Plan, StepRecord
+from cruciform.train.precision import emulated, settle_precision
 from cruciform.train.prepared import first_images
 from cruciform.train.progress import Progress, read_progress
 from cruciform.train.recipe import Recipe
@@ -82,6 +83,7 @@ def train(
     """
     inputs = inputs or Inputs()
     recipe = name_given(recipe, inputs)
+    recipe, note = settle_precision(run.settled(recipe) if runtime.leads else recipe, runtime)
     with ExitStack() as stack:
         watchers = list(observers)
         lock: Lock | None = None
@@ -98,6 +100,8 @@ def train(
         training: _Training | None = None
         try:
             training = _Training(recipe, run, runtime, watchers, signals, inputs, lock)
+            if note:
+                training.notice(note)
             training.run_()
         except BaseException as error:
             state = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
@@ -129,10 +133,9 @@ class _Training:
         own: tuple[Transform, ...] = (ForeignTransform(inputs.transform),) if inputs.transform else ()
         self.loader = self._loader(train_set, recipe.batch, (*recipe.augment, *own), shuffled=True)
         self._test_loader = self._loader(test_set, recipe.evaluation.batch, recipe.prepare, shuffled=False)
-        # With this a run can be reported on, shipped and asked where its data is not.
         size = input_size(test_set, recipe.prepare)
         recipe.data.check_channels(size[0])
-        self._data = {"classes": len(train_set.classes), "input_size": list(size), "samples": len(train_set)}
+        self._identity = identify(recipe, run, runtime, sources=Datasets(train_set, test_set), input_size=size)
         self.per_epoch = self.loader.order.steps_per_epoch
         self.steps = recipe.epochs * self.per_epoch
         notices: list[str] = []
@@ -147,21 +150,26 @@ class _Training:
         self.progress = Progress()
         start, problems = self._find_start(inputs.start)
         if start:
-            self._become_(start)
+            notices += self._become_(start)
+            self._identity = self._identity.keeping(start)
         self._check_agreement()
+        step, conditions = self.progress.step, {"precision": recipe.precision, **self._identity.conditions}
         self._tell(
             "started",
-            Plan(run.directory, self.progress.step, self.steps, self.per_epoch, len(train_set), runtime.world),
+            Plan(run.directory, step, self.steps, self.per_epoch, len(train_set), runtime.world, conditions),
         )
         if len(train_set.classes) == 1:
             notices.append(f"the data has one class, {train_set.classes[0]}: there is nothing to tell apart")
         notices += [f"passed over a damaged checkpoint: {problem}" for problem in problems]
-        slow = emulation(recipe.precision) if runtime.device.type == "cpu" else None
-        notices += [f"{slow}; --set precision=fp32 is faster here"] if slow else []
-        for what in notices:
-            self._tell("noticed", what, self.progress.step)
+        slow = emulated(recipe.precision, runtime.device, resumed=start is not None)
+        for what in (*notices, slow):
+            if what:
+                self.notice(what)
         self._saved_at = time.monotonic()
         self._figures: dict[str, Any] = {}
+
+    def notice(self, what: str) -> None:
+        self._tell("noticed", what, self.progress.step)
 
     def _loader(self, source: Any, batch: int, transforms: tuple[Transform, ...], *, shuffled: bool) -> Loader:
         order = Order(len(source), batch, self.recipe.seed if shuffled else None)
@@ -334,23 +342,14 @@ class _Training:
                 "folder that all of them see"
             )
 
-    def _become_(self, checkpoint: Checkpoint) -> None:
-        self._refuse_other_data(checkpoint)
+    def _become_(self, checkpoint: Checkpoint) -> list[str]:
+        """Takes on the state of a checkpoint, or raises where it is no state of this run; returns what to tell."""
+        notices = self._identity.check(checkpoint)
         self.progress = read_progress(checkpoint)
         if not self.runtime.leads:  # sums over ranks were saved; they are counted once
             self.progress.loss, self.progress.samples = 0.0, 0
         self.learner.load_state_(checkpoint.tensors, checkpoint.part("learner"))
-
-    def _refuse_other_data(self, checkpoint: Checkpoint) -> None:
-        """Raises where the data is not what it was: epochs would end elsewhere, and samples be seen twice or never."""
-        before = checkpoint.values.get("data")
-        known = before.items() if isinstance(before, dict) else ()
-        changed = [f"{key} was {old}, now {self._data[key]}" for key, old in known if self._data.get(key, old) != old]
-        if changed:
-            raise DataError(
-                f"the data in {self.recipe.data.path} is not what this run was trained on ({'; '.join(changed)}); "
-                "bring it back, name where it is with --resume --set data.path=PATH, or start anew with --run DIR"
-            )
+        return notices
 
     def _save(self) -> None:
         """Saves the state. Only the leader writes; all learn whether it could, and none goes on where it could not."""
@@ -361,7 +360,7 @@ class _Training:
         if self.runtime.leads:
             tensors, values = self.learner.state()
             shared = {**asdict(progress), "loss": sums[0], "samples": int(sums[1])}
-            parts = {"progress": shared, "learner": values, "data": self._data}
+            parts = {"progress": shared, "learner": values, **self._identity.parts()}
             try:
                 self._check_lock()
                 path = self._checkpoints.save(progress.step, tensors, parts, never_finite=self.learner.never_finite)
