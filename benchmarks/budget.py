@@ -162,7 +162,8 @@ def train_points(known: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
         schemes = [[plan.mapping.get(f"blocks.block{block}.convs.{place}", "full") for place in (0, 1)]
                    for block in (1, 2, 3)]  # fmt: skip
         name = f"{share:.0%} of the time"
-        changes = [f"model.options.schemes={json.dumps(schemes)}", "data.holdout=5000", f"epochs={EPOCHS}"]
+        changes = [f"model.options.schemes={json.dumps(schemes)}", "data.holdout=5000", f"epochs={EPOCHS}",
+                   "precision=bf16"]  # fmt: skip
         contestants.append(Contestant(name, load_recipe("cifar_fast_cifar10", changes)))
         plans[name] = {"value": plan.value, "predicted": plan.predicted[SECONDS] / plan.dense[SECONDS],
                        "schemes": schemes}  # fmt: skip

@@ -32,7 +32,7 @@ from cruciform.train.runtime import Alone
 RESULT = Path(__file__).parents[1] / "results" / "training-speed.json"
 FAST = ("cifar_fast", "cifar_fast_lr", "cifar_fast_cross", "cifar_fast_lr3", "cifar_fast_lr3_wide")
 SUITES: dict[str, dict[str, Recipe]] = {
-    "fast": {name: load_recipe(f"{name}_cifar10") for name in FAST},
+    "fast": {name: load_recipe(f"{name}_cifar10", ["precision=bf16"]) for name in FAST},
     "fast-fp32": {  # for processors that only emulate bfloat16
         speed_name(name, "fp32"): load_recipe(f"{name}_cifar10", ["precision=fp32"])
         for name in (cifar10.DENSE, cifar10.LOW_RANK)

@@ -90,6 +90,7 @@ def make_recipe(network: str, side: int, *more: str, start: str | None = START) 
         f"evaluation={{auc = true, batch = 32, epochs = {size.epochs}}}",
         "checkpoint.keep=1",
         "log.tensorboard=false",
+        "precision=bf16",
     ]
     converted = [f"model.scheme='{scheme}'", *([f"model.init={start}"] if start else [])] if scheme else []
     return load_recipe("modern_volumes", [*changes, *converted, *more])

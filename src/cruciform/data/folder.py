@@ -8,7 +8,7 @@ import numpy as np
 
 from cruciform.data.image_guard import refuse_many_scans, refuse_many_segments
 from cruciform.data.pillow import Pillow, UnidentifiedImageError
-from cruciform.data.source import DATASETS, Image, Opening, Sample, need_path
+from cruciform.data.source import DATASETS, Image, Opening, Sample, digest_of, need_path
 from cruciform.errors import BadSampleError, DataError
 from cruciform.words import plural
 
@@ -71,6 +71,11 @@ class FolderSource:
     def describe(self, index: int) -> str:
         """Returns its file."""
         return str(self._files[index][0])
+
+    def digest(self, index: int) -> str:
+        """Returns a hash of the file's bytes, which must be an image, and of its label."""
+        _, label = self[index]
+        return digest_of(self._files[index][0].read_bytes(), label)
 
 
 @DATASETS.register("folder")

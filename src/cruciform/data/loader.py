@@ -13,7 +13,7 @@ from cruciform.data.foreign import ForeignTransform
 from cruciform.data.grain import read_ahead
 from cruciform.data.order import Order, share_of
 from cruciform.data.randomness import KeyedGenerator, SampleGenerator
-from cruciform.data.source import Image, Sample, Source
+from cruciform.data.source import Image, Sample, Source, is_finite
 from cruciform.data.transforms import Transform
 from cruciform.errors import BadSampleError, DataError
 
@@ -90,6 +90,8 @@ class Loader:
         try:
             for transform in self.transforms:
                 image = transform(image, draws)
+            if not is_finite(image):  # sources give none that is not
+                raise DataError("the transforms make NaN or Inf of it")
         except DataError as error:
             raise DataError(f"{self.source.describe(number)}: {error}") from error
         return image

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from cruciform.data.folder import MOST_BYTES, decode
 from cruciform.data.folder import NAMES as SPLITS
 from cruciform.data.shard_index import INDEX, MANIFEST, NAMES, File, Manifest, ShardIndex, map_index
-from cruciform.data.source import DATASETS, Opening, Sample
+from cruciform.data.source import DATASETS, Opening, Sample, digest_of
 from cruciform.data.storage import LocalStorage, Storage, open_storage
 from cruciform.data.whitening import cache_folder
 from cruciform.errors import AbsentError, BadSampleError, DataError
@@ -60,6 +60,11 @@ class ShardSource:
         if not self.index.is_what_was_written(number, data):
             raise DataError("it is not what was written: the checksum of its bytes, number, label and name differs")
         return data
+
+    def digest(self, number: int) -> str:
+        """Returns a hash of what the index says of it: the checksum that its bytes must have, and its label."""
+        record = self.index.records[number]
+        return digest_of(record["check"].tobytes(), int(record["label"]))
 
     def describe(self, number: int) -> str:
         """Returns where a sample lies, and what it was called."""

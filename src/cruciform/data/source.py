@@ -1,5 +1,6 @@
 """A source: samples of one split of a data set, found by number, always the same ones in the same order."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cruciform.errors import DataError
+from cruciform.errors import BadSampleError, DataError
 from cruciform.registry import Registry
 
 Image = NDArray[Any]
@@ -45,6 +46,14 @@ class Source(Protocol):
         """Returns where a sample lies, for people who look for it."""
         ...
 
+    def digest(self, index: int) -> str:
+        """Returns a hash of a sample as it is stored, not as it is decoded, and of its label.
+
+        Raises:
+            BadSampleError: The sample can't be read or used.
+        """
+        ...
+
 
 @dataclass(frozen=True)
 class ArraySource:
@@ -74,11 +83,19 @@ class ArraySource:
         return len(self.images)
 
     def __getitem__(self, index: int) -> Sample:
-        return Sample(self.images[index], int(self.labels[index]))
+        image = self.images[index]
+        if not is_finite(image):
+            raise BadSampleError(index, self.describe(index), NOT_FINITE)
+        return Sample(image, int(self.labels[index]))
 
     def describe(self, index: int) -> str:
         """Returns its number."""
         return f"sample {index}"
+
+    def digest(self, index: int) -> str:
+        """Returns a hash of its values, their shape and type, and its label."""
+        image, label = self[index]
+        return digest_of(f"{image.dtype.str} {image.shape} ".encode() + image.tobytes(), label)
 
 
 @dataclass(frozen=True)
@@ -107,6 +124,26 @@ class Part:
     def describe(self, index: int) -> str:
         """Returns where it lies in the whole."""
         return self.whole.describe(self.numbers[index])
+
+    def digest(self, index: int) -> str:
+        """Returns what the whole says of it."""
+        return self.whole.digest(self.numbers[index])
+
+
+NOT_FINITE = "holds NaN, Inf or a value beyond float32"
+
+
+def is_finite(image: Image) -> bool:
+    """Tells whether all values of an image are finite in float32, which networks are given. Bytes always are."""
+    if image.dtype.kind != "f":
+        return True
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(image.astype(np.float32, copy=False)).all())
+
+
+def digest_of(data: bytes, label: int) -> str:
+    """Returns 64 bits, as text, that tell a sample of the same place in another data set from this one."""
+    return hashlib.blake2b(data, digest_size=8, key=b"%d" % label).hexdigest()
 
 
 def spread(count: int, samples: int) -> list[int]:

@@ -52,6 +52,8 @@ def whiten(train: Source, others: list[Source], whitening: Whitening) -> list[Ar
     try:
         read_manifest(directory)
     except DamagedError:  # absent, or damaged: either way it is made anew
+        for array in arrays:
+            _refuse_nonfinite(array)
         _write(directory, [array.images for array in arrays], whitening)
     return [
         ArraySource(np.load(directory / f"{number}.npy", mmap_mode="r"), array.labels, array.classes)
@@ -108,6 +110,13 @@ def _as_arrays(source: Source) -> ArraySource:
         whole, numbers = source.whole, np.asarray(source.numbers)
         return ArraySource(whole.images[numbers], whole.labels[numbers], whole.classes)
     raise DataError("whitening needs images of one size that lie in memory, as cifar10's do; drop data.whiten")
+
+
+def _refuse_nonfinite(source: ArraySource) -> None:
+    """Raises where a sample is not finite: the statistics that all are whitened by would not be either."""
+    if source.images.dtype.kind == "f":
+        for number in range(len(source)):
+            source[number]
 
 
 def _key(arrays: list[ArraySource], whitening: Whitening) -> str:

@@ -32,6 +32,14 @@ def open_datasets(table: DataTable, runtime: Runtime) -> Datasets:
     return datasets
 
 
+def stored_datasets(table: DataTable, opened: Datasets) -> Datasets:
+    """Returns data as it is stored: what was opened, or what that was whitened from.
+
+    Whitened images differ in their last bits between machines, and are computed again where the cache is empty.
+    """
+    return _open(table.model_copy(update={"whiten": None})) if table.whiten else opened
+
+
 def _open(table: DataTable) -> Datasets:
     def source(split: Split) -> Source:
         return open_dataset(table.kind, Opening(table.path, split, table.short_side))

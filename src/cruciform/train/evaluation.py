@@ -8,12 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cruciform.data.loader import Loader
-from cruciform.errors import DataError
+from cruciform.data.loader import Batch, Loader
+from cruciform.data.source import Source
+from cruciform.errors import DataError, NonFiniteError
 from cruciform.train.auc import area_under_curve
 from cruciform.train.learner import Learner
 
 TOP = 5
+GENTLER = "Train from scratch with a smaller optimiser.rate, clip=1.0 or precision=fp32"
+"""What helps a network whose numbers grow beyond all bounds."""
 
 
 @dataclass(frozen=True)
@@ -80,20 +83,21 @@ def evaluate(
     steps = loader.order.steps_per_epoch
     stopped = False
     bad: list[str] = []
+    broken: list[str] = []
     # Every rank has seen other batches: the statistics that count, and are saved, are the leader's.
     runtime.share_(learner.evaluated().buffers())
     with loader.batches(range(steps)) as batches:
         for number, batch in enumerate(batches, start=1):
             logits = learner.logits(batch)[: batch.counted].cpu()
+            both = logits + learner.logits(batch, mirror=True)[: batch.counted].cpu() if asked.mirror else logits
             labels = batch.labels[: batch.counted]
             bad += map(str, batch.bad)
+            broken += nonfinite_samples(both, batch, loader.source)
             _count_(confusion, sums, logits, labels)
             if asked.auc:
                 numbers = torch.tensor(batch.numbers[: batch.counted], dtype=torch.int64)
                 scores[numbers] = torch.cat([logits.double().softmax(1), labels[:, None] + 1.0], 1)
-            if asked.mirror:
-                both = logits + learner.logits(batch, mirror=True)[: batch.counted].cpu()
-                sums[2] += (both.argmax(1) == labels).sum()
+            sums[2] += (both.argmax(1) == labels).sum()
             advance(number, steps)
             if stop():
                 stopped = True
@@ -105,6 +109,12 @@ def evaluate(
     if len(bad) > allowed * len(loader.source):
         raise DataError(
             f"{len(bad):,} samples can't be read and not be judged; data.max_bad={allowed:g}; the last: {bad[-1]}"
+        )
+    broken = runtime.gather(broken)
+    if broken:
+        raise NonFiniteError(
+            f"the network's outputs for {len(broken):,} of {len(loader.source):,} samples are NaN or Inf, though the "
+            f"samples are not, so it can't be evaluated; the first: {broken[0]}. {GENTLER}"
         )
     confusion = runtime.sum(confusion)
     loss, top5, mirrored = runtime.sum(sums).tolist()
@@ -124,6 +134,12 @@ def evaluate(
         auc=auc,
         notices=tuple(notices),
     )
+
+
+def nonfinite_samples(values: Tensor, batch: Batch, source: Source) -> list[str]:
+    """Returns which samples of a batch, a row each, have values that are NaN or Inf: where they are stored."""
+    rows = values[: batch.counted].flatten(1).isfinite().all(1).logical_not().nonzero().flatten().tolist()
+    return [source.describe(batch.numbers[row]) for row in rows]
 
 
 def _auc(scores: Tensor) -> float | None:

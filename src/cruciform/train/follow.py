@@ -56,7 +56,9 @@ class _Follower:
     def _tell(self, line: dict[str, Any]) -> None:
         event, observer = line["event"], self._observer
         if event == "start":
-            plan = Plan(self._run.directory, **{name: line[name] for name in Plan._fields if name != "run"})
+            plan = Plan(
+                self._run.directory, **{name: line[name] for name in Plan._fields if name in line and name != "run"}
+            )
             self._step, self._batch = plan.step, plan.samples // plan.steps_per_epoch
             observer.started(plan)
         elif event == "step":

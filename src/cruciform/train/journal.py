@@ -8,6 +8,7 @@ import datetime as dt
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ class Journal:
 
     Args:
         path: The file; lines are added to what it holds.
+        check: Called before each line; raises where nothing may be written any more.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, check: Callable[[], None] = lambda: None) -> None:
+        self._check = check
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab+")
         if self._file.tell():
@@ -30,6 +33,7 @@ class Journal:
 
     def write(self, event: str, **values: Any) -> None:
         """Adds a line."""
+        self._check()
         now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
         line = {"event": event, "time": now, "seconds": round(time.monotonic() - self._start, 3), **values}
         self._file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")

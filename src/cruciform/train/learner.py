@@ -20,10 +20,10 @@ from cruciform.train.freeze import Freeze
 from cruciform.train.lookahead import Lookahead
 from cruciform.train.memory import keep_freed_memory
 from cruciform.train.objective import draw_mixture, losses, main_logits, mix
+from cruciform.train.precision import DTYPES, pick_precision
 from cruciform.train.recipe import Recipe
 from cruciform.train.runtime import Runtime
 
-DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 LEAST_SCALE = 1.0  # a loss that overflows even unscaled is not a matter of scale
 
 
@@ -69,6 +69,7 @@ class Learner:
         if runtime.device.type == "cpu":
             keep_freed_memory()
         self.recipe, self.runtime, self._classes = recipe, runtime, classes
+        self._precision = pick_precision(recipe.precision, runtime.device)
         self.model = model.to(runtime.device).float()  # weights are kept in 32 bits, however they come
         if recipe.channels_last:
             channels_last_(self.model)
@@ -76,7 +77,7 @@ class Learner:
         self.optimiser = recipe.optimiser.build(self.model)
         self.lookahead = Lookahead(self.model, recipe.lookahead) if recipe.lookahead else None
         self.average = _average(self.model, recipe.average)
-        self._scaler = torch.amp.GradScaler(runtime.device.type, enabled=recipe.precision == "fp16")
+        self._scaler = torch.amp.GradScaler(runtime.device.type, enabled=self._precision == "fp16")
         compiled: Any = torch.compile(self.model) if recipe.compile else self.model
         self._runner = runtime.wrap(compiled)
         self._is_wrapped = self._runner is not compiled
@@ -172,10 +173,14 @@ class Learner:
 
     def logits(self, batch: Batch, *, mirror: bool = False) -> Tensor:
         """Returns what the network, or the average of its weights, makes of a batch, or of its mirror images."""
-        images, _ = self._to_device(batch)
+        images = self.inputs(batch)
         with torch.no_grad(), self._autocast(), self._telling("run", images):
             output = self.evaluated()(images.flip(-1) if mirror else images)
         return main_logits(output, self._classes).float()
+
+    def inputs(self, batch: Batch) -> Tensor:
+        """Returns what the network is given of a batch: its images, normalised, on the device."""
+        return self._to_device(batch)[0]
 
     def evaluated(self) -> nn.Module:
         """Returns the network that is judged, ready for it."""
@@ -183,7 +188,7 @@ class Learner:
         return module.eval()
 
     def _autocast(self) -> torch.autocast:
-        dtype = DTYPES[self.recipe.precision]
+        dtype = DTYPES[self._precision]
         return torch.autocast(self.runtime.device.type, dtype=dtype, enabled=dtype is not None)
 
     def _to_device(self, batch: Batch) -> tuple[Tensor, Tensor]:

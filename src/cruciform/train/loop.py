@@ -19,14 +19,16 @@ from cruciform.data.loader import Batch, Loader, input_size
 from cruciform.data.order import Order
 from cruciform.data.transforms import Transform
 from cruciform.errors import BadSampleError, CheckpointError, CruciformError, DataError, NonFiniteError, RunError
-from cruciform.measure.processor import emulation
 from cruciform.train.checkpoint import Checkpoint, load
-from cruciform.train.datasets import open_datasets
-from cruciform.train.evaluation import EvaluationStopped, evaluate
+from cruciform.train.datasets import Datasets, open_datasets
+from cruciform.train.evaluation import GENTLER, EvaluationStopped, evaluate, nonfinite_samples
 from cruciform.train.given import Inputs, name_given
-from cruciform.train.learner import Learner, Taken
+from cruciform.train.identity import identify
+from cruciform.train.learner import Learner, StepResult, Taken
+from cruciform.train.lock import Lock
 from cruciform.train.network import build_model
 from cruciform.train.observer import Observer, Plan, StepRecord
+from cruciform.train.precision import emulated, settle_precision
 from cruciform.train.prepared import first_images
 from cruciform.train.progress import Progress, read_progress
 from cruciform.train.recipe import Recipe
@@ -35,6 +37,7 @@ from cruciform.train.run import Run
 from cruciform.train.runtime import Runtime
 from cruciform.train.schedule import Moment
 from cruciform.train.signals import Signals
+from cruciform.words import plural
 
 MOST_BAD_STEPS = 10
 """Steps without a finite gradient that are skipped, or rolled back from, in one run; then it stops whatever it says."""
@@ -80,13 +83,15 @@ def train(
     """
     inputs = inputs or Inputs()
     recipe = name_given(recipe, inputs)
+    recipe, note = settle_precision(run.settled(recipe) if runtime.leads else recipe, runtime)
     with ExitStack() as stack:
         watchers = list(observers)
+        lock: Lock | None = None
         if runtime.leads:
-            stack.enter_context(run.locked())
+            lock = stack.enter_context(run.locked())
             run.prepare(recipe, resume=resume)
             run.checkpoints().sweep()
-            watchers.insert(0, LogObserver(run.log, recipe.log.steps))
+            watchers.insert(0, LogObserver(run.log, recipe.log.steps, lock.check))
             if recipe.log.tensorboard:
                 watchers.insert(1, TensorBoardObserver(run.directory / "tensorboard", recipe.log.steps))
         if recipe.log.samples:
@@ -94,12 +99,15 @@ def train(
         signals = stack.enter_context(Signals())
         training: _Training | None = None
         try:
-            training = _Training(recipe, run, runtime, watchers, signals, inputs)
+            training = _Training(recipe, run, runtime, watchers, signals, inputs, lock)
+            if note:
+                training.notice(note)
             training.run_()
         except BaseException as error:
             state = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
             for watcher in watchers:
-                with suppress(OSError):  # on a full disk the end can't be written down, which must not hide why
+                # On a full disk the end can't be written down, nor without the lock; neither must hide why it ended.
+                with suppress(OSError, RunError):
                     watcher.ended(state, training.progress.step if training else 0, error)
             raise
         for watcher in watchers:
@@ -116,17 +124,18 @@ class _Training:
         watchers: list[Observer],
         signals: Signals,
         inputs: Inputs,
+        lock: Lock | None,
     ) -> None:
         self.recipe, self.runtime, self.signals, self._watchers = recipe, runtime, signals, watchers
+        self._lock = lock
         self._checkpoints = run.checkpoints(recipe.checkpoint.keep)
         train_set, test_set = open_datasets(recipe.data, runtime)
         own: tuple[Transform, ...] = (ForeignTransform(inputs.transform),) if inputs.transform else ()
         self.loader = self._loader(train_set, recipe.batch, (*recipe.augment, *own), shuffled=True)
         self._test_loader = self._loader(test_set, recipe.evaluation.batch, recipe.prepare, shuffled=False)
-        # With this a run can be reported on, shipped and asked where its data is not.
         size = input_size(test_set, recipe.prepare)
         recipe.data.check_channels(size[0])
-        self._data = {"classes": len(train_set.classes), "input_size": list(size), "samples": len(train_set)}
+        self._identity = identify(recipe, run, runtime, sources=Datasets(train_set, test_set), input_size=size)
         self.per_epoch = self.loader.order.steps_per_epoch
         self.steps = recipe.epochs * self.per_epoch
         notices: list[str] = []
@@ -141,21 +150,26 @@ class _Training:
         self.progress = Progress()
         start, problems = self._find_start(inputs.start)
         if start:
-            self._become_(start)
+            notices += self._become_(start)
+            self._identity = self._identity.keeping(start)
         self._check_agreement()
+        step, conditions = self.progress.step, {"precision": recipe.precision, **self._identity.conditions}
         self._tell(
             "started",
-            Plan(run.directory, self.progress.step, self.steps, self.per_epoch, len(train_set), runtime.world),
+            Plan(run.directory, step, self.steps, self.per_epoch, len(train_set), runtime.world, conditions),
         )
         if len(train_set.classes) == 1:
             notices.append(f"the data has one class, {train_set.classes[0]}: there is nothing to tell apart")
         notices += [f"passed over a damaged checkpoint: {problem}" for problem in problems]
-        slow = emulation(recipe.precision) if runtime.device.type == "cpu" else None
-        notices += [f"{slow}; --set precision=fp32 is faster here"] if slow else []
-        for what in notices:
-            self._tell("noticed", what, self.progress.step)
+        slow = emulated(recipe.precision, runtime.device, resumed=start is not None)
+        for what in (*notices, slow):
+            if what:
+                self.notice(what)
         self._saved_at = time.monotonic()
         self._figures: dict[str, Any] = {}
+
+    def notice(self, what: str) -> None:
+        self._tell("noticed", what, self.progress.step)
 
     def _loader(self, source: Any, batch: int, transforms: tuple[Transform, ...], *, shuffled: bool) -> Loader:
         order = Order(len(source), batch, self.recipe.seed if shuffled else None)
@@ -185,7 +199,7 @@ class _Training:
         result = self.learner.step(batch, progress.step, factor, steps=self.steps)
         progress.step += 1
         if result.taken is Taken.FAILED:
-            self._recover(result.loss, result.norm)
+            self._recover(batch, result)
         else:
             progress.loss += result.loss
             progress.samples += batch.counted
@@ -223,8 +237,12 @@ class _Training:
         progress, table = self.progress, self.recipe.checkpoint
         due = bool(table.steps) and progress.step % (table.steps or 1) == 0
         late = time.monotonic() - self._saved_at > 60 * table.minutes
-        # All agree after each step: a signal may have reached one rank only, and clocks differ.
-        signal, due_now = self.runtime.most(self.signals.received, int(due or late))
+        lost = self._lock is not None and self._lock.is_lost()
+        # All agree after each step: a signal may have reached one rank only, clocks differ, and one holds the lock.
+        signal, due_now, lost_now = self.runtime.most(self.signals.received, int(due or late), int(lost))
+        if lost_now:
+            self._check_lock()
+            raise RunError("the leading process no longer holds the lock of the run; see its message")
         if signal:
             self._stop(signal)
         if progress.step % self.per_epoch == 0:
@@ -266,19 +284,28 @@ class _Training:
 
     # When a gradient is not finite
 
-    def _recover(self, loss: float, norm: float) -> None:
+    def _recover(self, batch: Batch, result: StepResult) -> None:
         progress, policy = self.progress, self.recipe.nonfinite
         progress.bad_steps += 1
-        what = f"the gradient of step {progress.step} is not finite (norm {norm}, this rank's loss {loss})"
+        what = (
+            f"the gradient of step {progress.step} is not finite (norm {result.norm}, this rank's loss {result.loss})"
+        )
+        # Samples are finite, or they would have been left out; divided by a tiny deviation they may be no more.
+        named = self.runtime.gather(nonfinite_samples(self.learner.inputs(batch), batch, self.loader.source))
+        if named:
+            table = self.recipe.data
+            raise NonFiniteError(
+                f"{what}: data.mean={table.mean} and data.deviation={table.deviation} make NaN or Inf of "
+                f"{plural(len(named), 'sample')} of the batch, such as {named[0]}; start anew with others"
+            )
         if policy == "stop" or progress.bad_steps > MOST_BAD_STEPS:
-            gentler = "start anew with a smaller optimiser.rate, clip=1.0 or precision=fp32"
             advice = (
-                f"go on with --resume --set nonfinite=skip, or {gentler}"
+                "go on with --resume --set nonfinite=skip"
                 if policy == "stop"
-                else f"more than {MOST_BAD_STEPS} such steps are too many for nonfinite={policy}; {gentler}"
+                else f"more than {MOST_BAD_STEPS} such steps are too many for nonfinite={policy}"
             )
             last = f"the last checkpoint is of step {self._last_step()}"
-            raise NonFiniteError(f"{what}; {last}; {advice}")
+            raise NonFiniteError(f"{what}; {last}; {advice}. {GENTLER}")
         if policy == "rollback":
             start, _ = self._find_start(None)
             if start is None:
@@ -315,23 +342,14 @@ class _Training:
                 "folder that all of them see"
             )
 
-    def _become_(self, checkpoint: Checkpoint) -> None:
-        self._refuse_other_data(checkpoint)
+    def _become_(self, checkpoint: Checkpoint) -> list[str]:
+        """Takes on the state of a checkpoint, or raises where it is no state of this run; returns what to tell."""
+        notices = self._identity.check(checkpoint)
         self.progress = read_progress(checkpoint)
         if not self.runtime.leads:  # sums over ranks were saved; they are counted once
             self.progress.loss, self.progress.samples = 0.0, 0
         self.learner.load_state_(checkpoint.tensors, checkpoint.part("learner"))
-
-    def _refuse_other_data(self, checkpoint: Checkpoint) -> None:
-        """Raises where the data is not what it was: epochs would end elsewhere, and samples be seen twice or never."""
-        before = checkpoint.values.get("data")
-        known = before.items() if isinstance(before, dict) else ()
-        changed = [f"{key} was {old}, now {self._data[key]}" for key, old in known if self._data.get(key, old) != old]
-        if changed:
-            raise DataError(
-                f"the data in {self.recipe.data.path} is not what this run was trained on ({'; '.join(changed)}); "
-                "bring it back, name where it is with --resume --set data.path=PATH, or start anew with --run DIR"
-            )
+        return notices
 
     def _save(self) -> None:
         """Saves the state. Only the leader writes; all learn whether it could, and none goes on where it could not."""
@@ -342,8 +360,9 @@ class _Training:
         if self.runtime.leads:
             tensors, values = self.learner.state()
             shared = {**asdict(progress), "loss": sums[0], "samples": int(sums[1])}
-            parts = {"progress": shared, "learner": values, "data": self._data}
+            parts = {"progress": shared, "learner": values, **self._identity.parts()}
             try:
+                self._check_lock()
                 path = self._checkpoints.save(progress.step, tensors, parts, never_finite=self.learner.never_finite)
             except CruciformError as error:
                 failure = error
@@ -351,6 +370,10 @@ class _Training:
             raise failure or CheckpointError("the leading process could not write the checkpoint; see its message")
         self._saved_at = time.monotonic()
         self._tell("saved", progress.step, path, self._figures)
+
+    def _check_lock(self) -> None:
+        if self._lock:
+            self._lock.check()
 
     def _last_step(self) -> int:
         start, _ = self._find_start(None)

@@ -1,5 +1,6 @@
 """Those who watch a run: a log, TensorBoard, a progress bar, a cluster engine. The loop tells them what happens."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ class Plan(NamedTuple):
         steps_per_epoch: Steps in an epoch.
         samples: Training samples in an epoch.
         world: Processes that share the work.
+        conditions: What equal bits depend on besides: precision, threads, versions; None where it is not known.
     """
 
     run: Path
@@ -22,6 +24,7 @@ class Plan(NamedTuple):
     steps_per_epoch: int
     samples: int
     world: int
+    conditions: Mapping[str, Any] | None = None
 
 
 class StepRecord(NamedTuple):

@@ -20,6 +20,7 @@ from cruciform.train.schedule import Constant, Schedule, Share
 from cruciform.train.sizes import SIZE, fill_sizes
 from cruciform.train.table import Table
 
+AUTO_PRECISION = "auto"
 Count = Annotated[int, Field(ge=1)]
 Transforms = tuple[Annotated[Augmentation, Field(discriminator="kind")], ...]
 
@@ -180,7 +181,8 @@ class Recipe(Table):
         average: Decay of the moving average of the weights that is evaluated; None: the weights themselves.
         lookahead: Slow weights that the weights are drawn back to; None: there are none.
         freeze: From patterns of parameters' names to the share of training after which they learn no more; 0: never.
-        precision: Of the computation; weights are always kept in 32 bits.
+        precision: Of the computation; weights are always kept in float32. ``auto``: bf16 where the device has
+            instructions for it, else fp32; a run keeps what that was when it began.
         channels_last: Whether images lie in memory with their channels last, which most convolutions prefer.
         compile: Whether torch.compile is used.
         seed: Of all random numbers.
@@ -207,7 +209,7 @@ class Recipe(Table):
     average: Annotated[float, Field(gt=0, lt=1)] | None = None
     lookahead: LookaheadTable | None = None
     freeze: dict[str, Share] = Field(default_factory=dict)
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    precision: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
     channels_last: bool = True
     compile: bool = False
     seed: int = Field(default=0, ge=0, lt=2**32)

@@ -1,6 +1,7 @@
 """The observers that write: the log, which is the truth, what each step saw, and TensorBoard's files."""
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ class LogObserver(Observer):
     Args:
         path: The file.
         every: Steps between two lines.
+        check: Called before each line; raises where another process may write now.
     """
 
-    def __init__(self, path: Path, every: int) -> None:
-        self._journal = Journal(path)
+    def __init__(self, path: Path, every: int, check: Callable[[], None] = lambda: None) -> None:
+        self._journal = Journal(path, check)
         self._every = every
         self._since: tuple[float, int] = (time.monotonic(), 0)
 
@@ -64,8 +66,10 @@ class LogObserver(Observer):
     def ended(self, state: str, step: int, error: BaseException | None) -> None:
         """Writes how it ended."""
         why = {"error": type(error).__name__, "reason": first_line(error)} if error else {}
-        self._journal.write("end", step=step, state=state, **why)
-        self._journal.close()
+        try:
+            self._journal.write("end", step=step, state=state, **why)
+        finally:
+            self._journal.close()
 
 
 class SampleObserver(Observer):

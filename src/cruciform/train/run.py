@@ -3,18 +3,19 @@
 ::
 
     RUN/recipe.json    what it computes
+    RUN/id             what tells it from all other runs; its checkpoints have it too
     RUN/log.jsonl      what happened
     RUN/checkpoints/   what it can go on from
     RUN/model/         the network that it began with, where that was read from a model directory
     RUN/tensorboard/   the log once more, drawn
-    RUN/lock           held by the process that writes; let go by the system when that process ends, however it ends
+    RUN/lock           names the process that writes. The directory itself is locked; the system unlocks it when that
+                       process ends, however it ends
 """
 
-import fcntl
-import os
+import secrets
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -26,9 +27,12 @@ from cruciform.train.checkpoint import Checkpoints
 from cruciform.train.cookbook import load_recipe
 from cruciform.train.journal import read_journal
 from cruciform.train.layout import RUN_RECIPE, is_run
-from cruciform.train.recipe import ModelTable, Recipe
+from cruciform.train.lock import LOCK, Lock, hold, is_held
+from cruciform.train.recipe import AUTO_PRECISION, ModelTable, Recipe
 
 State = Literal["running", "done", "interrupted", "failed", "stopped"]
+
+ID = "id"
 
 # What may differ between the recipe of a run and the one it is gone on with: how it is watched and kept, where its data
 # lies, and what becomes of steps and samples that failed.
@@ -71,13 +75,26 @@ class Run:
             raise RunError(f"{self.directory} is not a run: it has no {RUN_RECIPE}")
         return load_recipe(self.directory)
 
+    @property
+    def id(self) -> str | None:
+        """What tells it from all other runs; None where it has none, as those that older versions have made."""
+        path = self.directory / ID
+        return path.read_text("utf-8").strip() if path.is_file() else None
+
+    def settled(self, recipe: Recipe) -> Recipe:
+        """Returns the recipe with the precision that the run began with, where the recipe leaves it open."""
+        if recipe.precision != AUTO_PRECISION or not self.exists or not self.has_begun:
+            return recipe
+        own = self.recipe().precision
+        return recipe.model_copy(update={"precision": own}) if _may_be_the_same(own, recipe.precision) else recipe
+
     def prepare(self, recipe: Recipe, *, resume: bool) -> None:
         """Makes the directory, or finds that it is of the same recipe, but for what may change. That is written down.
 
         A run that never began may get another recipe.
         """
         sweep(self.directory)  # a start that was killed while it wrote the recipe
-        if not self.exists and any(path.name != "lock" for path in self.directory.glob("*")):
+        if not self.exists and any(path.name != LOCK for path in self.directory.glob("*")):
             raise RunError(f"{self.directory} exists and is not a run; choose another with --run DIR")
         if not self.exists or not self.has_begun:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -85,12 +102,13 @@ class Run:
                 shutil.rmtree(self._network, ignore_errors=True)
             self._write(recipe)
             self._keep_network(recipe.model)
+            self._make_id()
             return
         if not resume:
             raise RunError(
                 f"{self.directory} holds a run already; go on with it with --resume, or choose another with --run DIR"
             )
-        own = self.recipe()
+        own, recipe = self.recipe(), self.settled(recipe)
         changed = differences(own.to_dict(), recipe.to_dict())
         if changed:
             raise RunError(
@@ -99,6 +117,7 @@ class Run:
             )
         if own != recipe:  # processes that others start read it here
             self._write(recipe)
+        self._make_id()
 
     def network(self, recipe: Recipe) -> ModelTable:
         """What a recipe says of the network; where the run keeps a copy of it, that is what is read."""
@@ -114,39 +133,20 @@ class Run:
         if not table.given and (Path(table.name) / CARD).is_file():
             copy_network(Path(table.name), self._network)
 
+    def _make_id(self) -> None:
+        if not self.id:
+            write_text(self.directory / ID, f"{secrets.token_hex(8)}\n")
+
     def _write(self, recipe: Recipe) -> None:
         write_text(self.directory / RUN_RECIPE, recipe.model_dump_json(indent=2) + "\n")
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[Lock]:
         """Holds the lock of the run, or raises where another process does."""
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError):
-            raise RunError(f"{self.directory} is, or lies in, a file; choose a directory with --run DIR") from None
-        with (self.directory / "lock").open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                holder = file.read().strip() or "another process"
-                raise RunError(f"{self.directory} is being written by {holder}; wait for it, or end it") from None
-            file.truncate(0)
-            file.write(f"process {os.getpid()}")
-            file.flush()
-            yield
+        return hold(self.directory)
 
     def is_locked(self) -> bool:
         """Whether a process writes to it now."""
-        path = self.directory / "lock"
-        if not path.is_file():
-            return False
-        with path.open("r") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
+        return is_held(self.directory)
 
     def status(self) -> dict[str, Any]:
         """Returns where it stands, from its log."""
@@ -183,6 +183,11 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") 
             continue
         if isinstance(before, dict) and isinstance(after, dict):
             found += differences(before, after, f"{here}.")
-        elif before != after:
+        elif before != after and not (key == "precision" and _may_be_the_same(before, after)):
             found.append(f"{here} was {before}, now {after}")
     return found
+
+
+def _may_be_the_same(*precisions: Any) -> bool:
+    """Tells whether one of two precisions may have been the other before ``auto`` was settled."""
+    return AUTO_PRECISION in precisions and all(one in (AUTO_PRECISION, "bf16", "fp32") for one in precisions)

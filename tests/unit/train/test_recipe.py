@@ -86,7 +86,7 @@ def test_changes_are_typed_as_toml_is() -> None:
         ('augment=[{kind="mirrr"}]', "augment has the kind 'mirrr'. Did you mean 'mirror'?"),
         ('augment=[{kind="mirror", axs=[1]}]', "there is no key 'augment.axs'. Did you mean 'axes'"),
         ("optimiser.kind=sdg", "optimiser has the kind 'sdg'. Did you mean 'sgd'?"),
-        ("precision=fp8", "precision should be 'fp32', 'bf16' or 'fp16', not 'fp8'"),
+        ("precision=fp8", "precision should be 'fp32', 'bf16', 'fp16' or 'auto', not 'fp8'"),
         ("epochs=0", "epochs should be greater than or equal to 1, not 0"),
         ("model.scheme=lrr", "model.scheme: unknown scheme 'lrr'. Did you mean 'lr'?"),
         ("model.scheme=auto", "model.scheme: unknown scheme 'auto'"),  # only init has an "auto"
