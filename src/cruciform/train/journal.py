@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from cruciform.files import read_bytes
+
 
 class Journal:
     """Writes a log.
@@ -45,7 +47,7 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
     if not path.is_file():
         return lines
-    for text in path.read_bytes().splitlines():
+    for text in read_bytes(path).splitlines():
         line = parsed(text)
         if line is None:
             continue
