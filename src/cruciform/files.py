@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cruciform.errors import DamagedError
+from cruciform.words import printable_json
 
 MANIFEST = "manifest.json"
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -143,7 +144,7 @@ def write_text(path: Path, text: str, *, shared: bool = False) -> None:
 
 def write_json(path: Path, data: Any) -> None:
     """Writes plain data for machines that people can read."""
-    path.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    path.write_text(printable_json(data, indent=2) + "\n", "utf-8")
 
 
 def read_json(path: Path) -> Any:

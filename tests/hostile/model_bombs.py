@@ -24,7 +24,7 @@ from cruciform.train.learner import Learner
 from cruciform.train.runtime import Alone
 
 NUMBERS = (0, -1, 255, 1_000, 8_192, 8_193, 100_000, 1_000_000, 2**31, 2**63, 10**300, 1e308, float("inf"),
-           float("nan"), "1000000", "r1000000", [10**6] * 4, [8_192] * 4, [[8_192] * 4] * 4, [8] * 100_000,
+           float("nan"), "1000000", "r1000000", [10**6] * 3, [10**6] * 4, [8_192] * 4, [[8_192] * 4] * 4, [8] * 100_000,
            [[8] * 1_500], {"depth": 10**6}, True, None)  # fmt: skip
 ZOO = tuple(
     (name, option)

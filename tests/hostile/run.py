@@ -26,6 +26,7 @@ import not_files  # noqa: F401
 import numpy as np
 import predictions  # noqa: F401
 import recipes  # noqa: F401
+import terminal  # noqa: F401
 import torch
 from kind import KINDS, Trial
 from trials import chance, chosen, table

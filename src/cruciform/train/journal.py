@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cruciform.files import read_bytes
+from cruciform.words import printable_json
 
 
 class Journal:
@@ -34,7 +35,7 @@ class Journal:
         """Adds a line."""
         now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
         line = {"event": event, "time": now, "seconds": round(time.monotonic() - self._start, 3), **values}
-        self._file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+        self._file.write(printable_json(line).encode() + b"\n")
         self._file.flush()
 
     def close(self) -> None:
