@@ -9,10 +9,12 @@ import errno
 import fcntl
 import glob
 import hashlib
+import io
 import json
 import os
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,10 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from cruciform.errors import DamagedError
+from cruciform.words import printable_json
 
 MANIFEST = "manifest.json"
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Error numbers that mean: no room."""
+
+MOST_JSON = 1 << 26
+"""Bytes of plain data that is read whole."""
 
 FORGOTTEN = 24 * 3600
 """Seconds after which nobody is still writing a directory that has not got its name."""
@@ -31,9 +37,56 @@ FORGOTTEN = 24 * 3600
 _PART = ".part-"
 
 
+def check_regular(path: Path) -> Path:
+    """Returns a path to be read by a library, or raises where it is no regular file; see ``open_regular``."""
+    _check_mode(path.stat().st_mode, path)
+    return path
+
+
+def open_regular(path: Path) -> io.BufferedReader:
+    """Opens a regular file, or a link to one, to be read: the one way in which files are read that others may have put.
+
+    A pipe waits for a writer that may never come, a device may never end, and to open one may do something.
+    """
+    check_regular(path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _check_mode(os.fstat(descriptor).st_mode, path)  # it may have been replaced since
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _check_mode(mode: int, path: Path) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "Not a regular file, but a pipe, a device or a socket", str(path))
+
+
+def read_bytes(path: Path, *, most: int | None = None) -> bytes:
+    """Returns what a regular file holds.
+
+    Args:
+        path: The file.
+        most: Bytes above which it is refused; None: any number.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if most is not None and size > most:
+            raise OSError(errno.EINVAL, f"Has {size:,} bytes; at most {most:,} are read", str(path))
+        return file.read()
+
+
+def read_text(path: Path, *, most: int | None = None) -> str:
+    """Returns the text of a regular file; see ``read_bytes``."""
+    return read_bytes(path, most=most).decode("utf-8")
+
+
 def sha256(path: Path) -> str:
     """Returns the checksum of a file."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -91,13 +144,13 @@ def write_text(path: Path, text: str, *, shared: bool = False) -> None:
 
 def write_json(path: Path, data: Any) -> None:
     """Writes plain data for machines that people can read."""
-    path.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    path.write_text(printable_json(data, indent=2) + "\n", "utf-8")
 
 
 def read_json(path: Path) -> Any:
     """Reads plain data that we wrote, or raises where it is none: damaged, or put there by somebody else."""
     try:
-        return json.loads(path.read_text("utf-8"))
+        return json.loads(read_text(path, most=MOST_JSON))
     except (OSError, ValueError, RecursionError) as error:  # deep nesting is no JSON of ours
         raise DamagedError(f"{path} can't be read: {error}") from error
 

@@ -39,24 +39,26 @@ class Kind:
         attack: One trial. An error of the library's own means that the input was refused; a return that it was taken,
             and is right; anything else is a failure.
         prepare: Makes ready what all trials read.
+        library: What is imported before, where it is installed: its own start is no part of a trial.
     """
 
     name: str
     count: int
     attack: Callable[[Trial], None]
     prepare: Callable[[Path], None]
+    library: str | None = None
 
 
 KINDS: dict[str, Kind] = {}
 
 
 def hostile(
-    name: str, count: int, prepare: Callable[[Path], None] = lambda folder: None
+    name: str, count: int, prepare: Callable[[Path], None] = lambda folder: None, *, library: str | None = None
 ) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
     """Registers an attack."""
 
     def register(attack: Callable[[Trial], None]) -> Callable[[Trial], None]:
-        KINDS[name] = Kind(name, count, attack, prepare)
+        KINDS[name] = Kind(name, count, attack, prepare, library)
         return attack
 
     return register

@@ -18,6 +18,8 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,9 @@ def run_trials(
     Returns:
         How many were taken and how many refused; and the failures.
     """
+    if kind.library:
+        with suppress(ImportError, RuntimeError):
+            import_module(kind.library)
     seeds = folder / "seeds" / kind.name
     seeds.mkdir(parents=True, exist_ok=True)
     _in_child(lambda: kind.prepare(seeds))

@@ -1,10 +1,13 @@
 """Every command: help with an example, JSON for machines. The flags are frozen here, so that a change is a decision."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
+import cruciform.cli
 from cruciform.cli.main import app
 
 FLAGS = {
@@ -99,3 +102,16 @@ def test_help_has_an_example_that_starts_with_the_command(name: str) -> None:
 def test_every_option_is_explained(name: str) -> None:
     for parameter in commands()[name].params:
         assert getattr(parameter, "help", None), f"{name} {parameter.name}"
+
+
+CLI = Path(cruciform.cli.__file__).parent
+WRITES = re.compile(r"typer\.echo\(|(?<![.\w])print\(|(?<!Safe)\bConsole\(|sys\.std(?:out|err)\.write|click\.echo")
+
+
+def test_only_one_file_writes_to_the_terminal() -> None:
+    """It escapes what a terminal would obey: names of classes, runs and files are other people's."""
+    assert WRITES.search("typer.echo(name)")
+    assert WRITES.search("    print(name)")
+    assert WRITES.search("Console(stderr=True)")
+    found = [path.name for path in sorted(CLI.glob("*.py")) if WRITES.search(path.read_text("utf-8"))]
+    assert found == ["terminal.py"]

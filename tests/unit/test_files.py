@@ -1,13 +1,27 @@
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cruciform import files
 from cruciform.errors import DamagedError
-from cruciform.files import FORGOTTEN, new_directory, read_manifest, refuse_own_place, sweep, write_text
+from cruciform.files import (
+    FORGOTTEN,
+    check_regular,
+    new_directory,
+    open_regular,
+    read_bytes,
+    read_json,
+    read_manifest,
+    read_text,
+    refuse_own_place,
+    sha256,
+    sweep,
+    write_text,
+)
 
 
 def make(directory: Path, text: str = "hello") -> Path:
@@ -181,3 +195,35 @@ def test_the_place_where_one_stands_is_not_replaced(
     with pytest.raises(OSError, match="you are in it, and it would be replaced"):
         refuse_own_place(Path(given))
     refuse_own_place(Path("network"))
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir])
+def test_only_regular_files_are_read(tmp_path: Path, put: Callable[[Path], None]) -> None:
+    put(tmp_path / "x")
+    for read in (open_regular, check_regular, read_bytes, read_text, sha256):
+        with pytest.raises(OSError, match="Not a regular file|Is a directory"):
+            read(tmp_path / "x")
+    with pytest.raises(DamagedError, match="Not a regular file|Is a directory"):
+        read_json(tmp_path / "x")
+
+
+def test_a_link_to_a_file_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("é")
+    (tmp_path / "link").symlink_to("x")
+    assert read_text(tmp_path / "link") == "é"
+
+
+def test_a_file_of_a_terabyte_is_not_read_whole(tmp_path: Path) -> None:
+    with (tmp_path / "x.json").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(DamagedError, match="Has 1,099,511,627,776 bytes; at most 67,108,864 are read"):
+        read_json(tmp_path / "x.json")
+
+
+def test_a_file_that_becomes_a_pipe_while_it_is_opened_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "x")
+    monkeypatch.setattr(files, "check_regular", lambda path: path)  # as if it had been a file a moment ago
+    with pytest.raises(OSError, match="Not a regular file"):
+        open_regular(tmp_path / "x")

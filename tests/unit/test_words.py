@@ -1,6 +1,8 @@
+import json
+
 import pytest
 
-from cruciform.words import plural, short_names, text_table
+from cruciform.words import plural, printable, printable_json, short_names, text_table
 
 
 @pytest.mark.parametrize(
@@ -27,3 +29,35 @@ def test_names_are_shortened_by_what_all_of_them_begin_with() -> None:
     assert short_names(["whiten", "blocks.block1.convs.0"]) == ["whiten", "blocks.block1.convs.0"]
     assert short_names(["a.conv", "a.conv"]) == ["conv", "conv"]
     assert short_names([]) == []
+
+
+ORDERS = {
+    "\x1b[2J": r"\x1b[2J",
+    "a\nerror: b": r"a\nerror: b",
+    "\r\t\x7f\x9b": r"\r\t\x7f\x9b",
+    "\u202egnp.exe": r"\u202egnp.exe",
+    "\u2066\u2069\u200e\u200f\u061c": r"\u2066\u2069\u200e\u200f\u061c",
+    "\u200b\u2028\ufeff": r"\u200b\u2028\ufeff",
+    "\U000e0041": r"\U000e0041",
+    "\udcff": r"\udcff",
+}
+
+
+@pytest.mark.parametrize(("text", "shown"), ORDERS.items(), ids=list(ORDERS.values()))
+def test_what_a_terminal_would_obey_is_escaped(text: str, shown: str) -> None:
+    assert printable(text) == shown
+    assert printable(shown) == shown
+
+
+@pytest.mark.parametrize("text", ["cat", "café, 漢字", "مرحبا", "🐈 – Ω", "a\u00a0b\u3000c", ""])
+def test_letters_of_all_scripts_stay(text: str) -> None:
+    assert printable(text) == text
+    assert json.loads(printable_json(text)) == text
+    assert text in printable_json([text], indent=2)
+
+
+@pytest.mark.parametrize("text", ORDERS, ids=list(ORDERS.values()))
+def test_json_without_orders_says_the_same(text: str) -> None:
+    written = printable_json({text: [text]}, indent=2)
+    assert json.loads(written) == {text: [text]}
+    assert written.replace("\n", "").isprintable()

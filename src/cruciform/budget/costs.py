@@ -24,7 +24,7 @@ from cruciform.deploy.build import Build, Setting, build_engine, noise
 from cruciform.deploy.clock import time_engines
 from cruciform.deploy.forms import Form
 from cruciform.errors import DeployError, PlanError
-from cruciform.files import write_text
+from cruciform.files import read_text, write_text
 from cruciform.measure.record import hardware, versions
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS
@@ -124,7 +124,7 @@ def measure_kind(
 def _read(path: Path, rounds: int) -> tuple[dict[str, Cost], dict[str, str]]:
     """Returns the times of a file and what can't be, or nothing where they are of fewer rounds, or can't be read."""
     try:
-        data = json.loads(path.read_text("utf-8"))
+        data = json.loads(read_text(path))
         if data["rounds"] < rounds:
             return {}, {}
         return {name: Cost(**cost) for name, cost in data["costs"].items()}, dict(data["problems"])

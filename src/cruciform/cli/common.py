@@ -1,7 +1,6 @@
 """What several commands share: finding a model by what was typed, tables, and JSON."""
 
 import importlib
-import json
 import math
 import re
 import sys
@@ -11,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from cruciform.cli.terminal import console as console  # noqa: PLC0414  (commands import it from here)
+from cruciform.cli.terminal import echo as echo  # noqa: PLC0414
 from cruciform.errors import OptionError, UnknownNameError, first_line, told_as
+from cruciform.words import printable, printable_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,13 +46,6 @@ NO_DIRECTORY = (
     "There is no run or model directory of this name either: type a run, for instance runs/modern_cifar10 (see "
     "'cruciform runs'), or a directory that 'cruciform convert' wrote"
 )
-
-
-def console(*, error: bool = False) -> Console:
-    """Returns a console that does not fold wide tables when nobody looks at it."""
-    looked_at = (sys.stderr if error else sys.stdout).isatty()
-    # No markup: names of files and messages of engines may hold square brackets.
-    return Console(width=None if looked_at else 160, soft_wrap=True, stderr=error, markup=False)
 
 
 def processes_typed(backend: str, workers: int) -> list[str]:
@@ -265,7 +259,7 @@ def interruptible(advice: str) -> "Iterator[None]":
     try:
         yield
     except Interrupted as stop:
-        typer.echo(f"{stop}. {advice}", err=True)
+        echo(f"{stop}. {advice}", error=True)
         raise typer.Exit(128 + stop.signal) from stop
 
 
@@ -295,17 +289,18 @@ def read_size(text: str) -> tuple[int, ...]:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> None:
     """Prints a table; the first ``left`` columns are text, the others numbers."""
-    table = Table(title=title, title_justify="left")
+    # Escaped before their widths are measured.
+    table = Table(title=printable(title), title_justify="left")
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index < left else "right", overflow="fold")
+        table.add_column(printable(column), justify="left" if index < left else "right", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     console().print(table)
 
 
 def print_json(data: Any) -> None:
     """Prints plain data as JSON, numbers that are none or without end as null: JSON has no word for them."""
-    typer.echo(json.dumps(_with_nulls(data), indent=2, ensure_ascii=False, allow_nan=False))
+    echo(printable_json(_with_nulls(data), indent=2, allow_nan=False), lines=True)
 
 
 def _with_nulls(data: Any) -> Any:

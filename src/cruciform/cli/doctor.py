@@ -17,6 +17,7 @@ from cruciform.cli.common import (
     print_table,
 )
 from cruciform.errors import OptionError
+from cruciform.files import check_regular
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -101,7 +102,7 @@ def _read_images(path: Path) -> "Tensor":
     import torch
 
     try:
-        array = np.load(path, allow_pickle=False)
+        array = np.load(check_regular(path), allow_pickle=False)
         images = torch.from_numpy(array.astype(np.float32))
     except (OSError, EOFError, ValueError, TypeError, AttributeError) as error:  # an archive of several arrays is none
         raise OptionError(f"{path} is not a .npy file of (N, C, H, W) floats: {error}") from error

@@ -34,6 +34,7 @@ from cruciform.cli import (
     sweep,
     train,
 )
+from cruciform.cli.terminal import echo
 from cruciform.errors import CheckpointError, CruciformError
 from cruciform.files import DISK_FULL
 
@@ -69,7 +70,7 @@ app.add_typer(paper.app, name="paper")
 
 def _show_version(value: bool) -> None:
     if value:
-        typer.echo(f"cruciform {__version__}")
+        echo(f"cruciform {__version__}")
         raise typer.Exit
 
 
@@ -89,13 +90,13 @@ def run() -> None:
     try:
         app()
     except CruciformError as error:
-        typer.echo(f"error: {error}", err=True)
+        echo(f"error: {error}", error=True)
         sys.exit(error.exit_code)
     except OSError as error:
         if error.errno in DISK_FULL:
-            typer.echo(f"error: the disk is full: {error}", err=True)
+            echo(f"error: the disk is full: {error}", error=True)
             sys.exit(CheckpointError.exit_code)
         if error.filename is None:  # no word of a file: something of ours
             raise
-        typer.echo(f"error: {error.filename}: {error.strerror}", err=True)
+        echo(f"error: {error.filename}: {error.strerror}", error=True)
         sys.exit(CruciformError.exit_code)

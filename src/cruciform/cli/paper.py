@@ -10,6 +10,7 @@ from cruciform.cli.common import (
     JsonOption,
     SizeOption,
     console,
+    echo,
     ending,
     find_trained,
     measuring,
@@ -66,7 +67,7 @@ def tables(
     if as_json:
         print_json({"rows": [row.to_dict() for row in rows], "equal": equal, "total": len(rows)})
     elif markup is not Markup.text:
-        typer.echo((render_latex if markup is Markup.latex else render_markdown)(rows))
+        echo((render_latex if markup is Markup.latex else render_markdown)(rows), lines=True)
     else:
         print_table(
             "Published counts, ours under the row's reading, and the true ones of the network as deployed",

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.common import JsonOption, ModelArgument, SizeOption, console, find_trained, print_table
+from cruciform.cli.common import JsonOption, ModelArgument, SizeOption, console, echo, find_trained, print_table
 
 
 def profile(
@@ -26,10 +26,10 @@ def profile(
     network, input_size, _ = find_trained(model, size, on_meta=True)
     counted = count(network, input_size, training=training)
     if as_json:
-        typer.echo(report.profile_json(counted))
+        echo(report.profile_json(counted), lines=True)
         return
     if as_csv:
-        typer.echo(report.profile_csv(counted), nl=False)
+        echo(report.profile_csv(counted).removesuffix("\n"), lines=True)
         return
     print_table(
         f"{model}, input {'×'.join(map(str, input_size))}", report.COLUMNS, report.profile_rows(counted), left=4

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from cruciform.cli.terminal import console, echo
 from cruciform.train.observer import Observer, Plan, StepRecord
 from cruciform.words import plural
 
@@ -20,7 +19,7 @@ class BarObserver(Observer):
     """Draws a bar."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True)
+        self._console = console(error=True)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -69,7 +68,7 @@ class BarObserver(Observer):
 
     def noticed(self, what: str, step: int) -> None:
         """Leaves a line behind."""
-        self._bar.console.print(f"[yellow]{what}")
+        self._bar.console.print(what, style="yellow")
 
     def ended(self, state: str, step: int, error: BaseException | None) -> None:
         """Takes the bar away."""
@@ -137,7 +136,7 @@ class _Speed:
 
 def make_observer() -> Observer:
     """Returns a bar where people look at a terminal, else plain lines; both to standard error."""
-    return BarObserver() if sys.stderr.isatty() else LineObserver(lambda line: typer.echo(line, err=True))
+    return BarObserver() if sys.stderr.isatty() else LineObserver(lambda line: echo(line, error=True))
 
 
 def _opening(plan: Plan) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cruciform.coverage.examine import Finding
 from cruciform.errors import MissingExtraError
+from cruciform.files import read_bytes, read_text
 from cruciform.measure.record import versions
 
 PATIENCE = 300.0  # seconds for one network
@@ -53,7 +54,7 @@ def cover(
             waiting.put(request)
     lock, stop = threading.Lock(), threading.Event()
     journal.parent.mkdir(parents=True, exist_ok=True)
-    if journal.exists() and not journal.read_bytes().endswith(b"\n"):
+    if journal.exists() and not read_bytes(journal).endswith(b"\n"):
         with journal.open("a", encoding="utf-8") as file:
             file.write("\n")  # behind a line that was cut off, or the next would be lost with it
 
@@ -89,7 +90,7 @@ def list_networks(libraries: Sequence[str]) -> list[str]:
 def read_journal(journal: Path, today: Mapping[str, str]) -> Iterable[tuple[Request, Finding]]:
     """Yields what was asked, and found by these versions without a failure; a line that was cut off is passed over."""
     if journal.exists():
-        for line in journal.read_text("utf-8").splitlines():
+        for line in read_text(journal).splitlines():
             try:
                 entry = json.loads(line)
                 request, finding = Request(**entry["request"]), Finding.from_dict(entry["finding"])

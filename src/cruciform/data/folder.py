@@ -1,8 +1,8 @@
 """A folder of images: ``PATH/train/CLASS/*.jpg`` and ``PATH/val/CLASS/*.jpg`` (or ``test``), decoded when asked for."""
 
 import io
+import os
 from pathlib import Path
-from stat import S_ISREG
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from cruciform.data.image_guard import refuse_many_scans, refuse_many_segments
 from cruciform.data.pillow import Pillow, UnidentifiedImageError
 from cruciform.data.source import DATASETS, Image, Opening, Sample, digest_of, need_path
 from cruciform.errors import BadSampleError, DataError
+from cruciform.files import open_regular
 from cruciform.words import plural
 
 NAMES = {"train": ("train",), "test": ("val", "test", "validation")}
@@ -91,11 +92,9 @@ def open_folder(opening: Opening) -> FolderSource:
 def read_image(path: Path, short_side: int | None = None) -> Image:
     """Reads and decodes the file of an image; see ``decode``."""
     try:
-        status = path.stat()
-        if not S_ISREG(status.st_mode):  # a pipe may never end, nor does a device
-            raise DataError("is no file")
-        check_size(status.st_size)
-        return decode(path.read_bytes(), short_side)
+        with open_regular(path) as file:
+            check_size(os.fstat(file.fileno()).st_size)
+            return decode(file.read(), short_side)
     except OSError as error:
         raise DataError(f"can't be read: {error.strerror}") from error
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from cruciform.data.shard_index import MANIFEST, File, Manifest
 from cruciform.data.shard_write import PARTS
 from cruciform.errors import DataError
-from cruciform.files import sha256
+from cruciform.files import read_bytes, sha256
 
 
 class Problem(NamedTuple):
@@ -36,7 +36,7 @@ def verify_shards(
         advance: Told how many files of how many were read.
     """
     try:
-        text = (folder / MANIFEST).read_bytes()
+        text = read_bytes(folder / MANIFEST)
     except OSError as error:
         raise DataError(
             f"{folder} is no whole set of shards: its {MANIFEST} can't be read ({error.strerror})"

@@ -25,7 +25,7 @@ from cruciform.data.folder import SUFFIXES, check_size, decode, images_by_class
 from cruciform.data.pillow import Pillow
 from cruciform.data.shard_index import FORMAT, INDEX, MANIFEST, NAMES, RECORD, File, Manifest, about_sample, checksum
 from cruciform.errors import DataError, OptionError
-from cruciform.files import sha256, sync, write_text
+from cruciform.files import check_regular, open_regular, read_bytes, read_text, sha256, sync, write_text
 
 PARTS = ".parts"
 BLOCK = tarfile.BLOCKSIZE
@@ -106,7 +106,7 @@ def list_items(given: Path) -> Listing:
 
 def _rows(table: Path) -> Iterator[tuple[Path, str, str]]:
     try:
-        with table.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets begin with a mark
+        with io.TextIOWrapper(open_regular(table), "utf-8-sig", newline="") as file:  # spreadsheets begin with a mark
             reader = csv.DictReader(file)
             if not {"path", "label"} <= set(reader.fieldnames or ()):
                 raise DataError(f"{table} needs the columns path and label, not {', '.join(reader.fieldnames or ())}")
@@ -194,7 +194,7 @@ def _begin(parts: Path, items: Sequence[Item], writing: Writing) -> None:
     for item in items:
         digest.update(item.name_bytes + f"\0{item.label}\0{item.bytes}\n".encode())
     plan = parts / "plan"
-    if plan.is_file() and plan.read_text("utf-8") != digest.hexdigest():
+    if plan.is_file() and read_text(plan) != digest.hexdigest():
         raise DataError(
             f"{parts.parent} was begun with other images or options; finish it with those, or delete it to begin anew"
         )
@@ -206,7 +206,7 @@ def _write_shard(out: Path, number: int, piece: range, items: Sequence[Item], wr
     name = f"shard-{number:06d}.tar"
     beside = out / PARTS / f"{number:06d}.json"
     if beside.is_file():
-        known = json.loads(beside.read_text("utf-8"))
+        known = json.loads(read_text(beside))
         file = File(**known["file"])
         # What a power cut left of the records is found out by their number.
         kept = _count(beside.with_suffix(".npy")) == len(piece) and (out / name).is_file()
@@ -236,14 +236,14 @@ def _write_shard(out: Path, number: int, piece: range, items: Sequence[Item], wr
 
 def _count(path: Path) -> int | None:
     try:
-        return len(np.load(path, allow_pickle=False))
+        return len(np.load(check_regular(path), allow_pickle=False))
     except (OSError, ValueError, EOFError, TypeError):
         return None
 
 
 def _bytes_of(item: Item, short_side: int | None) -> tuple[bytes, str]:
     try:
-        data = item.path.read_bytes()
+        data = read_bytes(item.path)
     except OSError as error:
         raise DataError(f"{item.path} can't be read: {error}") from error
     if short_side is None:
@@ -272,7 +272,9 @@ def _finish(
     out: Path, shards: Sequence[File], classes: tuple[str, ...], items: Sequence[Item], pieces: Sequence[range]
 ) -> Manifest:
     parts = out / PARTS
-    records: NDArray[Any] = np.concatenate([np.load(parts / f"{number:06d}.npy") for number in range(len(pieces))])
+    records: NDArray[Any] = np.concatenate(
+        [np.load(check_regular(parts / f"{number:06d}.npy")) for number in range(len(pieces))]
+    )
     names = [item.name_bytes for item in items]
     records["name_end"] = np.cumsum([len(name) for name in names])
     np.save(parts / INDEX, records)

@@ -14,6 +14,7 @@ from threading import Lock
 from typing import Any, Final, TypeVar
 
 from cruciform.errors import AbsentError, DataError, MissingExtraError
+from cruciform.files import check_regular, read_bytes
 
 PROTOCOLS: Final = ("file", "memory", "http", "https", "s3", "gs")
 """What a data set may be read through. Others, such as those that run a program, are refused."""
@@ -55,7 +56,7 @@ class LocalStorage(Storage):
     def read(self, name: str) -> bytes:
         """Returns a whole file."""
         try:
-            return (Path(self.root) / name).read_bytes()
+            return read_bytes(Path(self.root) / name)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise AbsentError(f"{self.where(name)} is not there") from error
         except OSError as error:
@@ -77,7 +78,7 @@ class LocalStorage(Storage):
         if name in self._open:
             self._open.move_to_end(name)
             return self._open[name]
-        descriptor = os.open(Path(self.root) / name, os.O_RDONLY)
+        descriptor = os.open(check_regular(Path(self.root) / name), os.O_RDONLY | os.O_NONBLOCK)
         self._open[name] = descriptor
         if len(self._open) > MOST_OPEN:
             os.close(self._open.popitem(last=False)[1])

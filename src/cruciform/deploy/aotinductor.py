@@ -1,6 +1,5 @@
 """AOTInductor: PyTorch's compiler ahead of time, which makes one archive of machine code and weights."""
 
-import json
 from pathlib import Path
 
 import torch
@@ -11,7 +10,7 @@ from cruciform.deploy.eager import as_engine
 from cruciform.deploy.graph import export, without_warnings
 from cruciform.deploy.target import IS_CODE, TARGETS, Engine, Target
 from cruciform.errors import DeployError, first_line
-from cruciform.files import write_json
+from cruciform.files import read_json, write_json
 
 FILE = "model.pt2"
 PROCESSOR = "processor.json"
@@ -51,7 +50,7 @@ class AotInductor(Target):
         Raises:
             DeployError: This machine's processor lacks what it was compiled for.
         """
-        needed = set(json.loads((folder / PROCESSOR).read_text("utf-8"))["abilities"])
+        needed = set(read_json(folder / PROCESSOR)["abilities"])
         if missing := sorted(needed - _abilities()):
             raise DeployError(
                 f"this was compiled for a processor with {', '.join(missing)}, which this machine's lacks: write it "

@@ -12,6 +12,7 @@ from typing import Any
 from cruciform.deploy.bench import Bench, Row, Suite
 from cruciform.deploy.targets import TARGETS
 from cruciform.errors import OptionError
+from cruciform.files import read_text
 from cruciform.measure.record import hardware, record_result, today, versions
 from cruciform.words import plural
 
@@ -59,7 +60,7 @@ def check_result(path: Path, suite: Suite) -> None:
 
 def record_bench(bench: Bench, path: Path, *, command: str, packages: Sequence[str]) -> None:
     """Writes a bench into a file of results; parts that were there already stay, unless it is the same one."""
-    known = json.loads(path.read_text("utf-8")) if path.is_file() else {"summary": {}, "details": {}}
+    known = json.loads(read_text(path)) if path.is_file() else {"summary": {}, "details": {}}
     name = f"{bench.target}, batch {bench.batch}, {plural(bench.threads, 'thread')}"
     name = f"{bench.suite.label}, {name}" if bench.suite.label else name
     part = {
@@ -82,7 +83,7 @@ def record_bench(bench: Bench, path: Path, *, command: str, packages: Sequence[s
 
 def read_parts(path: Path) -> list[dict[str, Any]]:
     """Returns the parts of a file of results, each as ``describe`` has it."""
-    return list(json.loads(path.read_text("utf-8"))["details"].values())
+    return list(json.loads(read_text(path))["details"].values())
 
 
 def _describe_row(row: Row) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from cruciform.deploy.linear import linear_as_convolution_
 from cruciform.deploy.maps import volumes_as_maps_
 from cruciform.deploy.target import TARGETS, Engine, Target
 from cruciform.errors import DeployError, MissingExtraError
+from cruciform.files import read_bytes
 
 OPSET = 20
 FILE = "model.onnx"
@@ -94,7 +95,7 @@ class OnnxRuntime(Target):
 
 def _refuse_data_outside(path: Path) -> None:
     """Raises where a file has weights in other files: we write none, and such a place may be anywhere."""
-    data = path.read_bytes()
+    data = read_bytes(path)
     if b"location" not in data:  # the key under which every place outside is named
         return
     import onnx

@@ -1,7 +1,6 @@
 """Writes a measured result as a file that can be committed: numbers with all that is needed to doubt them."""
 
 import datetime as dt
-import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 from cruciform.files import write_text
 from cruciform.measure import processor
-from cruciform.words import plural
+from cruciform.words import plural, printable_json
 
 PACKAGES = ("cruciform", "torch", "numpy")
 
@@ -39,7 +38,7 @@ def record_result(
         "details": details,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+    write_text(path, printable_json(data, indent=2) + "\n")
 
 
 def circumstances(packages: Sequence[str] = ()) -> str:

@@ -2,17 +2,17 @@
 
 import csv
 import io
-import json
 from dataclasses import asdict
 
 from cruciform.measure.macs import LayerCount, Profile
+from cruciform.words import printable_json
 
 COLUMNS = ("layer", "kind", "plan", "output", "parameters", "MACs", "MACs (paper)")
 
 
 def profile_json(counted: Profile) -> str:
     """Returns the whole profile as JSON."""
-    return json.dumps(asdict(counted), indent=2, ensure_ascii=False)
+    return printable_json(asdict(counted), indent=2)
 
 
 def profile_csv(counted: Profile) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from torch import nn
 
+from cruciform.files import read_text
 from cruciform.measure.filters import LayerFilters, network_filters
 from cruciform.paper.access import dense_access, group_access
 from cruciform.paper.measured import OwnPoint, own_points
@@ -210,7 +211,7 @@ def timings(material: Material) -> "tuple[Figure, str]":
     if not path.is_file():
         note = f"no times of our own: {path} is missing; cruciform paper timings measures them"
         return draw_timings([name for name, _ in counted], rows, source=source), note
-    result = json.loads(path.read_text("utf-8"))
+    result = json.loads(read_text(path))
     details = result["details"]
     if details["input_size"] != parts()[0].size:
         note = f"no times of our own: those of {path} are for images of {details['input_size']} pixels"

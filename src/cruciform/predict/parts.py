@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cruciform.errors import DataError, MissingExtraError, RunError
-from cruciform.files import new_file, write_text
+from cruciform.files import new_file, read_bytes, write_text
 from cruciform.files import sha256 as file_sha256
 from cruciform.predict.inputs import Inputs
 from cruciform.predict.predictor import Predictor
@@ -79,7 +79,7 @@ class Parts:
         """Makes the folder, or finds that its parts are of the same network and inputs."""
         job = self._folder / "job.json"
         text = json.dumps({**identity, **self._asking._asdict(), "inputs_count": self._inputs}, sort_keys=True)
-        if job.is_file() and job.read_bytes() != text.encode():
+        if job.is_file() and read_bytes(job) != text.encode():
             raise RunError(
                 f"{self._folder} holds parts of other inputs, another network or other options; go on with those, or "
                 "delete it to begin anew"

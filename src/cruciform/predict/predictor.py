@@ -16,7 +16,7 @@ from cruciform.data.source import Image
 from cruciform.deploy.package import REPORT, open_artefact, read_report
 from cruciform.deploy.target import Engine
 from cruciform.errors import DataError, DeployError, OptionError, first_line, told_as
-from cruciform.files import MANIFEST
+from cruciform.files import MANIFEST, read_bytes
 from cruciform.train.judge import trained_network
 from cruciform.train.recipe import Transforms
 from cruciform.train.run import Run
@@ -86,7 +86,7 @@ def open_predictor(model: str, *, threads: int = 1, trust: bool = False) -> Pred
             raise DeployError(
                 f"{model} does not say what is done to an image before; deploy it from a run of 'cruciform train'"
             )
-        identity = hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest()
+        identity = hashlib.sha256(read_bytes(path / MANIFEST)).hexdigest()
         engine = open_artefact(path, threads=threads, trust=trust)
         said = f"{model} says nothing sensible of what is done to an image before"
         with told_as(DeployError, lambda error: f"{said}: {first_line(error)}"):

@@ -1,6 +1,5 @@
 """What a report says, as plain data: gathered here, written as HTML elsewhere."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,9 +217,9 @@ def _dense(plan: LayerPlan, row: LayerCount) -> tuple[int, int]:
 def _reasons(path: Path) -> dict[str, str]:
     """Returns why a conversion left layers as they are, by the report of a model directory."""
     try:
-        layers = json.loads((path / CONVERTED).read_text("utf-8"))["layers"]
+        layers = read_json(path / CONVERTED)["layers"]
         return {str(name): str(layer["reason"]) for layer in layers for name in layer["names"] if layer["reason"]}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (DamagedError, KeyError, TypeError):
         return {}  # it is for people; a directory is whole without
 
 

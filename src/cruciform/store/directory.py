@@ -10,6 +10,7 @@ Reading rebuilds the base network by its source's own list of names (or takes th
 layers of the plans in their places and loads the weights. Nothing in a directory can name code to run.
 """
 
+import math
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,14 +28,16 @@ from cruciform.conversion.eligible import class_name, why_skip
 from cruciform.conversion.report import ConversionReport
 from cruciform.conversion.surgery import find_modules, replace_modules_
 from cruciform.errors import CruciformError, DamagedError, StoreError, first_line
-from cruciform.files import new_directory, read_json, refuse_own_place, sha256, write_json
+from cruciform.files import check_regular, new_directory, read_bytes, read_json, refuse_own_place, sha256, write_json
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, spec_of
 from cruciform.plan import LayerPlan
+from cruciform.sources.bounds import Bounds, bounded
 from cruciform.sources.build import build_network
 from cruciform.spec import check_keys
 
 FORMAT = 1
+MOST_INPUT = 1 << 28  # values of one input: volumes of 640 a side
 CARD, WEIGHTS, REPORT = "model.json", "model.safetensors", "report.json"
 OURS = {CARD, WEIGHTS, REPORT, "README.md", "budget.md", "budget.json", "front.png", "layers.png"}
 """What we write into model directories."""
@@ -68,6 +71,8 @@ def save(model: nn.Module, directory: Path | str, report: ConversionReport, *, b
     refuse_to_overwrite(directory)
     _refuse_collapsed(model)
     base = base or Base()
+    bounds = Bounds.of(tensor.shape for tensor in model.state_dict().values())
+    bounds.check_options(base.options, f"the base of {directory}")  # or load would refuse it
     with new_directory(directory) as part:
         save_model(model, str(part / WEIGHTS))
         card = {
@@ -178,8 +183,17 @@ def _build_base(
         raise StoreError(
             f"{directory} does not say how its base network is built; give it: load({str(directory)!r}, model)"
         )
-    _compare_sizes(directory, reference, known, plans)
-    return build_network(reference, {**known, **options}).model, plans
+    bounds = _bounds(directory)
+    bounds.check_options(known, str(directory / CARD))
+    if _compare_sizes(directory, bounds, reference, known, plans):
+        return build_network(reference, {**known, **options}).model, plans
+    with bounded(bounds, str(directory / CARD)):
+        return build_network(reference, {**known, **options}).model, plans
+
+
+def _bounds(directory: Path) -> Bounds:
+    with _weights(directory) as file:
+        return Bounds.of([file.get_slice(name).get_shape() for name in file.keys()])  # noqa: SIM118
 
 
 def base_of(directory: Path | str) -> str | None:
@@ -191,20 +205,31 @@ def base_of(directory: Path | str) -> str | None:
 def input_size(directory: Path | str) -> tuple[int, ...] | None:
     """Returns the size of the input that a directory names, where it names one."""
     size = _read_card(Path(directory))["input_size"]
-    if size is not None and not (isinstance(size, list) and all(type(extent) is int for extent in size)):
-        raise StoreError(f"{directory} names {size!r} as the size of its input; it is a list of whole numbers")
-    return tuple(size) if size else None
+    if not size:
+        return None
+    if not isinstance(size, list) or not all(type(extent) is int and extent > 0 for extent in size):
+        raise StoreError(f"{directory} names {size!r:.200} as the size of its input; it is a list of whole numbers")
+    if math.prod(size) > MOST_INPUT:
+        raise StoreError(f"{directory} names {size!r:.200} as the size of its input; at most {MOST_INPUT:,} are read")
+    return tuple(size)
 
 
-def _compare_sizes(directory: Path, reference: str, options: Mapping[str, Any], plans: Mapping[str, LayerPlan]) -> None:
-    """Raises where a card describes a network that its own weights do not fit: before any memory is taken for it."""
+def _compare_sizes(
+    directory: Path, bounds: Bounds, reference: str, options: Mapping[str, Any], plans: Mapping[str, LayerPlan]
+) -> bool:
+    """Raises where a card describes a network that its own weights do not fit: before any memory is taken for it.
+
+    Returns:
+        Whether they could be compared. Some networks compute while they are built, and can't be built on the meta
+        device.
+    """
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), bounded(bounds, str(directory / CARD)):
             sketch = _put_plans_(build_network(reference, options).model, plans)
-    except CruciformError:
-        raise
-    except Exception:  # some libraries' networks compute while they are built, and can't be sketched
-        return
+    except Exception as error:
+        if isinstance(error, CruciformError) and error.__cause__ is None:
+            raise
+        return False
     with _weights(directory) as file:
         saved = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     missing = {id(tensor): (name, tensor) for name, tensor in sketch.state_dict(keep_vars=True).items()}
@@ -216,13 +241,14 @@ def _compare_sizes(directory: Path, reference: str, options: Mapping[str, Any], 
             f"the weights in {directory} do not fit the network: {name} should be {tuple(tensor.shape)}, and is "
             f"{saved.get(name, 'missing')}"
         )
+    return True
 
 
 @contextmanager
 def _weights(directory: Path) -> Iterator[Any]:
     """Gives the file of the weights, whose table can be read without the weights."""
     try:
-        with safe_open(str(directory / WEIGHTS), "pt") as file:
+        with safe_open(str(check_regular(directory / WEIGHTS)), "pt") as file:
             yield file
     except (SafetensorError, ValueError, TypeError) as error:
         raise StoreError(f"the weights in {directory} can't be read: {first_line(error)}") from error
@@ -268,8 +294,9 @@ def _read_card(directory: Path) -> dict[str, Any]:
 def copy_network(directory: Path, to: Path) -> None:
     """Copies what a network is read from, unless it is there already; the copy is whole or absent."""
     own = to / CARD
-    if own.is_file() and own.read_bytes() == (directory / CARD).read_bytes():  # which has the checksum of the weights
+    if own.is_file() and read_bytes(own) == read_bytes(directory / CARD):  # which has the checksum of the weights
         return
+    _read_card(directory)  # it is whole, and its files are files
     with new_directory(to) as part:
         for name in (CARD, WEIGHTS, REPORT):
             if name != REPORT or (directory / REPORT).is_file():  # a directory is whole without its report

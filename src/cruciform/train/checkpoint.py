@@ -19,7 +19,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cruciform.errors import CheckpointError, DamagedError, NonFiniteError
-from cruciform.files import DISK_FULL, is_whole, new_directory, read_json, read_manifest, sweep, write_json
+from cruciform.files import (
+    DISK_FULL,
+    check_regular,
+    is_whole,
+    new_directory,
+    read_json,
+    read_manifest,
+    sweep,
+    write_json,
+)
 
 FORMAT = 1
 TENSORS, VALUES = "state.safetensors", "state.json"
@@ -137,7 +146,7 @@ def load(path: Path) -> Checkpoint:
         renamed = path.name.startswith(_PREFIX) and type(step) is int and path.name != _name(step)
         if type(step) is not int or renamed or not isinstance(values, dict):
             raise CheckpointError(f"{path} is no checkpoint: its step is {step!r}, its values {type(values).__name__}")
-        return Checkpoint(step, load_file(str(path / TENSORS)), values, path)
+        return Checkpoint(step, load_file(str(check_regular(path / TENSORS))), values, path)
     except (DamagedError, OSError, ValueError, KeyError, SafetensorError) as error:
         raise CheckpointError(f"{path} can't be read: {error}") from error
 

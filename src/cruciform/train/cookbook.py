@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cruciform.errors import RecipeError
+from cruciform.files import MOST_JSON, read_text
 from cruciform.registry import Registry, did_you_mean
 from cruciform.train.layout import RUN_RECIPE, is_run
 from cruciform.train.recipe import Recipe
@@ -62,7 +63,7 @@ def _read(given: str | Path) -> dict[str, Any]:
 
 def _parsed(path: Path, loads: Any) -> dict[str, Any]:
     try:
-        data = loads(path.read_text("utf-8"))
+        data = loads(read_text(path, most=MOST_JSON))
     except (OSError, ValueError, RecursionError) as error:
         raise RecipeError(f"{path} can't be read as a recipe: {error}") from error
     if not isinstance(data, dict):

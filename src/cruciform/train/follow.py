@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from cruciform.files import open_regular
 from cruciform.train.journal import parsed
 from cruciform.train.observer import Observer, Plan, StepRecord
 from cruciform.train.run import Run
@@ -44,7 +45,7 @@ class _Follower:
     def look(self) -> None:
         if not self._run.log.is_file():
             return
-        with self._run.log.open("rb") as file:
+        with open_regular(self._run.log) as file:
             file.seek(self._place)
             for text in file:
                 if not text.endswith(b"\n"):

@@ -12,6 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cruciform.files import read_bytes
+from cruciform.words import printable_json
+
 
 class Journal:
     """Writes a log.
@@ -36,7 +39,7 @@ class Journal:
         self._check()
         now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
         line = {"event": event, "time": now, "seconds": round(time.monotonic() - self._start, 3), **values}
-        self._file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+        self._file.write(printable_json(line).encode() + b"\n")
         self._file.flush()
 
     def close(self) -> None:
@@ -49,7 +52,7 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
     if not path.is_file():
         return lines
-    for text in path.read_bytes().splitlines():
+    for text in read_bytes(path).splitlines():
         line = parsed(text)
         if line is None:
             continue

@@ -10,11 +10,13 @@ from torch import nn
 from cruciform.data.loader import Loader, input_size
 from cruciform.data.order import Order
 from cruciform.errors import CheckpointError, RunError
+from cruciform.sources.bounds import Bounds, bounded
 from cruciform.store.directory import CARD, load
 from cruciform.train.checkpoint import Checkpoint
 from cruciform.train.cookbook import load_recipe
 from cruciform.train.datasets import open_datasets
 from cruciform.train.evaluation import Evaluation, evaluate
+from cruciform.train.layout import RUN_RECIPE
 from cruciform.train.learner import Learner
 from cruciform.train.network import build_model
 from cruciform.train.recipe import ModelTable, Recipe
@@ -131,7 +133,11 @@ def _newest(run: Run) -> Checkpoint:
 
 def _restore(recipe: Recipe, run: Run, checkpoint: Checkpoint, runtime: Alone, *, classes: int) -> Learner:
     """Returns a learner as a checkpoint of a run left it."""
-    model = build_model(run.network(recipe), classes=classes, seed=recipe.seed)
+    bounds = Bounds.of(tensor.shape for tensor in checkpoint.tensors.values())
+    what = str(run.directory / RUN_RECIPE)
+    bounds.check_options(recipe.model.options, what)  # a run may be somebody else's, as a model directory may
+    with bounded(bounds, what):
+        model = build_model(run.network(recipe), classes=classes, seed=recipe.seed)
     learner = Learner(recipe, model, runtime, classes=classes)
     learner.load_state_(checkpoint.tensors, checkpoint.part("learner"))
     return learner

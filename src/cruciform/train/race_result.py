@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cruciform.errors import RunError
-from cruciform.files import alone_in
+from cruciform.files import alone_in, read_text
 from cruciform.measure.record import record_result
 from cruciform.train.race import Finish, by_contestant, summarise
 
@@ -15,7 +15,7 @@ def read_finishes(path: Path) -> list[Finish]:
     if not path.is_file():
         return []
     try:
-        return [Finish(**run) for run in json.loads(path.read_text("utf-8"))["details"]]
+        return [Finish(**run) for run in json.loads(read_text(path))["details"]]
     except (ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path} is no file of a race's results: {error}") from error
 
