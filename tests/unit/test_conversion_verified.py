@@ -246,7 +246,8 @@ def test_a_network_and_all_random_numbers_are_left_as_they_were(
         torch.manual_seed(0)
         random.seed(0)
         model = Busy()
-        converted = convert_(model, "lr", input_size=size).model
+        converted, report = convert_(model, "lr", input_size=size)
+        assert report.verification is None or report.verification.modes == BOTH
         assert (model.calls, model.seen, model.training) == (0, [], True)
         return *converted.state_dict().values(), torch.rand(3), random.random()
 

@@ -188,7 +188,9 @@ def _try_before(model: nn.Module, report: ConversionReport) -> Trial | str:
     """Runs a network that is to be converted; returns why where it can't be, and nothing where nothing is replaced."""
     if not report.replaced:
         return ""
-    return try_out(model, report.input_size) if report.input_size else guess_trial(model)
+    if report.counted is None:
+        return guess_trial(model)
+    return try_out(model, report.counted.input_size, known={"evaluation": report.counted.outputs})
 
 
 def _start_layer(plan: LayerPlan, conv: nn.Module, name: str, start: Start) -> tuple[CompositeConv, float | None]:

@@ -32,6 +32,12 @@ EXTENTS = {
     3: (32, 64, 96, 128, 16, 48, 8),
 }
 
+# They return what they are given in shape and type. torch computes their meta device in Python, with milliseconds for
+# each: more than for all else in most networks together.
+KEEP_SHAPE = frozenset(
+    "batch_norm group_norm layer_norm instance_norm relu gelu hardswish hardsigmoid leaky_relu prelu dropout".split()
+)
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -53,7 +59,12 @@ class Trial:
 
 
 def try_out(
-    model: nn.Module, input_size: Sequence[int], *, guessed: bool = False, old: Mapping[int, str] | None = None
+    model: nn.Module,
+    input_size: Sequence[int],
+    *,
+    guessed: bool = False,
+    known: Mapping[str, Shapes] | None = None,
+    old: Mapping[int, str] | None = None,
 ) -> Trial:
     """Runs a network in each mode, and leaves it and all random numbers as they were.
 
@@ -61,18 +72,19 @@ def try_out(
         model: The network.
         input_size: Channels and spatial size of one input.
         guessed: Whether that is a guess: then it is run on the meta device only, and given up at the first failure.
+        known: What it returns in modes that it was run in already.
         old: Parameters that must not be used any more, by identity, with the layers that owned them.
 
     Raises:
         ConversionError: It uses one of the old parameters.
     """
-    outputs: dict[str, Shapes] = {}
+    outputs = dict(known or {})
     failures: dict[str, Exception] = {}
     used: set[str] = set()
     own = next((parameter.device for parameter in model.parameters()), META)
     devices = [META] if guessed else dict.fromkeys((META, own))  # some networks look at values, which meta has not
     for mode, training in MODES.items():
-        for device in devices:
+        for device in devices if mode not in outputs else ():
             try:
                 outputs[mode] = _run(model, input_size, device, training=training, watch=_Uses(old or {}, used))
             except ConversionError:
@@ -157,4 +169,6 @@ class _Uses(TorchFunctionMode):
                 )
             if id(tensor) in self.names:
                 self._used.add(self.names[id(tensor)])
+        if getattr(func, "__name__", "") in KEEP_SHAPE and args and args[0].is_meta:
+            return torch.empty_like(args[0])
         return func(*args, **(kwargs or {}))
