@@ -156,16 +156,20 @@ def read_json(path: Path) -> Any:
 
 
 @contextmanager
-def new_directory(directory: Path, *, manifest: Mapping[str, Any] | None = None) -> Iterator[Path]:
+def new_directory(
+    directory: Path, *, manifest: Mapping[str, Any] | None = None, parents: bool = True
+) -> Iterator[Path]:
     """Gives a directory to fill, which gets its name when the block ends well and vanishes when it does not.
 
     Args:
         directory: The final name. What bears it already is replaced; the caller has asked whether it may be. Where it
             is a link, what it leads to is replaced.
         manifest: Where given, a manifest is written last: the checksums of all files, and this beside them.
+        parents: Whether the directories above it are made where they are missing.
     """
     directory = directory.resolve()
-    directory.parent.mkdir(parents=True, exist_ok=True)
+    if parents:
+        directory.parent.mkdir(parents=True, exist_ok=True)
     part = _hidden(directory)
     part.mkdir()
     usual = part.stat().st_mode & 0o666  # what the user's umask lets others do

@@ -46,11 +46,11 @@ class Failpoint:
         def saved(tensors: Any, path: str) -> None:
             self._meet(lambda: real_save(tensors, path), Path(path))
 
-        def counted(this: Checkpoints, *given: Any) -> Path:
+        def counted(this: Checkpoints, *given: Any, **options: Any) -> Path:
             self._saves += 1
             self._active = self._active or self._saves == self._wanted
             try:
-                return save(this, *given)
+                return save(this, *given, **options)
             finally:
                 self._active = self._wanted is None
 

@@ -16,7 +16,7 @@ from cruciform.train.checkpoint import TENSORS, VALUES, Checkpoints
 from cruciform.train.run import Run
 
 OPERATIONS = 18  # of a save with retention: one make, one chmod, three writes, five syncs, one rename, removals
-BEGINNING = 5  # of the making of a run
+BEGINNING = 9  # of the making of a run: one make, and four each for its recipe and its id
 
 
 def strike(trial: Trial, point: Failpoint, threads: int = 1) -> tuple[Run, int]:

@@ -24,6 +24,7 @@ import by_signal  # noqa: F401
 import elsewhere  # noqa: F401
 import in_step  # noqa: F401
 import on_disk  # noqa: F401
+import swapped  # noqa: F401
 import together  # noqa: F401
 import torch
 from elsewhere import shard_set, trained
@@ -39,6 +40,8 @@ SUITE = "faults"
 ROOT = Path(__file__).parents[2]
 RESULT = ROOT / "results" / "faults.json"
 LONGEST = 150.0  # seconds for a trial with all its starts
+ENOUGH, LEAST_STRUCK = 10, 1 / 3
+"""Of so many trials such a share must strike at the least, or the kind is empty: it holds to all by doing nothing."""
 
 
 class Outcome(NamedTuple):
@@ -171,11 +174,13 @@ def many(given: argparse.Namespace, base: Path) -> int:
     )
     rows = {fault.name: [fault.name, len(numbers[fault.name]), 0, 0] for fault in kinds}
     failures = []
+    able = {fault.name: len(numbers[fault.name]) for fault in kinds}
     print(f"seed {given.seed}, torch {torch.__version__}, {len(trials)} trials", flush=True)
     for done, (fault, number, one) in enumerate(do_all(trials, given.seed, base, given.lanes), 1):
         rows[fault.name][2] += one.injected
         if one.what:
             print(f"  --seed {given.seed} --kind {fault.name.split()[0]} --trial {number}: {one.what}: {one.why}")
+        able[fault.name] -= one.what == "unable"
         if one.what and one.what != "unable":
             rows[fault.name][3] += 1
             failures.append(Failure(fault.name, number, one.what, one.why))
@@ -183,6 +188,12 @@ def many(given: argparse.Namespace, base: Path) -> int:
             seconds = time.monotonic() - began
             print(f"{done} of {len(trials)} trials in {seconds:.0f} s, {len(failures)} violations; "
                   f"about {seconds / done * (len(trials) - done):.0f} s left", flush=True)  # fmt: skip
+    for name, count in able.items():
+        if count >= ENOUGH and rows[name][2] < LEAST_STRUCK * count:
+            why = f"struck {rows[name][2]} times in {count} trials"
+            print(f"  --seed {given.seed} --kind {name.split()[0]}: empty: {why}")
+            rows[name][3] += 1
+            failures.append(Failure(name, 0, "empty", why))
     return report(given, list(rows.values()), failures, time.monotonic() - began)
 
 

@@ -91,7 +91,9 @@ class Checkpoints:
                 raise NonFiniteError(f"{name} is not finite after step {step}, so it is not saved; {self._newest()}")
         path = self.folder / _name(step)
         try:
-            with new_directory(path, manifest={"format": FORMAT, "step": step}) as part:
+            # A run that was moved away, or deleted, is not made again.
+            self.folder.mkdir(exist_ok=True)
+            with new_directory(path, manifest={"format": FORMAT, "step": step}, parents=False) as part:
                 save_file(_apart(tensors), str(part / TENSORS))
                 write_json(part / VALUES, values)
         except (OSError, SafetensorError) as error:

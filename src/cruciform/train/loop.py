@@ -365,7 +365,7 @@ class _Training:
                 self._check_lock()
                 path = self._checkpoints.save(progress.step, tensors, parts, never_finite=self.learner.never_finite)
             except CruciformError as error:
-                failure = error
+                failure = self._lost_lock() or error  # a run that is moved away meanwhile can't be written, either
         if any(self.runtime.most(int(failure is not None))):
             raise failure or CheckpointError("the leading process could not write the checkpoint; see its message")
         self._saved_at = time.monotonic()
@@ -374,6 +374,13 @@ class _Training:
     def _check_lock(self) -> None:
         if self._lock:
             self._lock.check()
+
+    def _lost_lock(self) -> RunError | None:
+        try:
+            self._check_lock()
+        except RunError as error:
+            return error
+        return None
 
     def _last_step(self) -> int:
         start, _ = self._find_start(None)

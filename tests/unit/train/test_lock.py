@@ -148,3 +148,21 @@ def test_a_version_that_locks_the_file_alone_is_respected(make: Any, tmp_path: P
         assert Run(run).is_locked()
         with pytest.raises(RunError, match="is being written by"):
             go(make(), run)
+
+
+def test_a_run_that_is_moved_away_while_it_is_saved_is_not_made_again(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at the lock and the first write."""
+    from cruciform.train.checkpoint import Checkpoints
+
+    run, real = tmp_path / "run", Checkpoints.save
+
+    def move_and_save(self: Checkpoints, *given: Any, **options: Any) -> Path:
+        run.rename(tmp_path / "elsewhere")
+        return real(self, *given, **options)
+
+    monkeypatch.setattr(Checkpoints, "save", move_and_save)
+    with pytest.raises(RunError, match="it was deleted, moved or replaced"):
+        go(make(), run)
+    assert not run.exists()
