@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from cruciform.conversion.api import Conversion
     from cruciform.deploy.target import Target
+    from cruciform.store.interface import Interface
 
 ModelArgument = Annotated[
     str,
@@ -88,12 +89,12 @@ class Found(NamedTuple):
     Attributes:
         model: The network.
         input_size: Of one image.
-        preparation: What is done to an image before, where that is known.
+        interface: What is done to an image before, and the names of the classes, where these are known.
     """
 
     model: "nn.Module"
     input_size: tuple[int, ...]
-    preparation: "dict[str, Any] | None"
+    interface: "Interface"
 
 
 def find_trained(name: str, size: str | None, *, init: str | None = None, on_meta: bool = False) -> Found:
@@ -107,7 +108,9 @@ def find_trained(name: str, size: str | None, *, init: str | None = None, on_met
     """
     found = _find_saved(name, size)
     if found is None:
-        return Found(*_find_built(name, size, init, on_meta=on_meta), None)
+        from cruciform.store.interface import Interface
+
+        return Found(*_find_built(name, size, init, on_meta=on_meta), Interface())
     if init:
         from cruciform.nn.initialise import initialise_
 
@@ -127,35 +130,37 @@ def _find_built(name: str, size: str | None, init: str | None, *, on_meta: bool)
 
 def _find_saved(name: str, size: str | None) -> Found | None:
     """Returns the network of a run or of a model directory, where there is one."""
-    from cruciform.store.directory import CARD, input_size, load
+    from cruciform.store.directory import CARD, input_size, interface_of, load
 
     path = Path(name)
     if (path / CARD).is_file():
         recorded = input_size(path)
         if size is None and recorded is None:
             raise OptionError(f"{name} does not say the size of its input; add --input, for instance --input 3x224x224")
-        return Found(load(path), read_size(size) if size else recorded or (), None)
+        return Found(load(path), read_size(size) if size else recorded or (), interface_of(path))
     from cruciform.train.layout import is_run
 
     if is_run(path):
         from cruciform.train.judge import trained_network
 
         trained = trained_network(path)
-        return Found(trained.model, read_size(size) if size else trained.input_size, trained.preparation)
+        return Found(trained.model, read_size(size) if size else trained.input_size, trained.interface)
     return None
 
 
 def write_converted(conversion: "Conversion", output: Path, network: str) -> str:
     """Writes a model directory, and returns how it is read."""
-    from cruciform.sources.build import split_reference
+    from cruciform.sources.build import split_reference, usual_preprocessing
     from cruciform.sources.source import SOURCES
     from cruciform.store.directory import Base, save
 
     # A function of the user's is nothing that a directory may name: it would run code when it is read.
     known = split_reference(network)[0] in SOURCES
-    save(conversion.model, output, conversion.report, base=Base(network if known else None))
-    base = "" if known else f", {network.partition(':')[2]}()"
-    return f"written to {output}; read it with cruciform.load({str(output)!r}{base})"
+    preprocessing = usual_preprocessing(network, conversion.model) if known else None
+    base = Base(network if known else None)
+    save(conversion.model, output, conversion.report, base=base, preprocessing=preprocessing)
+    given = "" if known else f", {network.partition(':')[2]}()"
+    return f"written to {output}; read it with cruciform.load({str(output)!r}{given})"
 
 
 def refuse_saved(name: str) -> None:

@@ -16,6 +16,10 @@ def evaluate(
     recipe: Annotated[
         str | None, typer.Option(help="For a model directory: the recipe whose data it is judged on.")
     ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="For a model directory: data to evaluate it on, preprocessed as it says."),
+    ] = None,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change the recipe, as --set evaluation.batch=64."),
@@ -29,6 +33,8 @@ def evaluate(
     """Judge the newest checkpoint of a run, or a model directory, on every sample once.
 
     Example: cruciform evaluate runs/nin_c3_lr_cifar10 --plot confusion.png
+
+    A model directory, on your own images (PATH/val/CLASS/*.jpg): cruciform evaluate DIR --data PATH
     """
     from rich.progress import Progress
 
@@ -39,6 +45,7 @@ def evaluate(
         judgement = judge(
             directory,
             recipe=recipe,
+            data=data,
             changes=tuple(changes or ()),
             device=device,
             advance=lambda done, of: bar.update(task, completed=done, total=of),
@@ -49,7 +56,7 @@ def evaluate(
 
         draw_confusion(found.confusion, classes, plot, title=f"{directory.name}: {found.top1:.2%} right")
     if as_json:
-        data = {
+        said = {
             "directory": str(directory),
             "step": judgement.step,
             **found.summary(),
@@ -57,7 +64,7 @@ def evaluate(
             "per_class": dict(zip(classes, found.per_class(), strict=True)),
             "confusion": found.confusion,
         }
-        print_json(data)
+        print_json(said)
         return
     if len(classes) <= MOST_LISTED:
         print_table(

@@ -26,10 +26,14 @@ def load_recipe(given: str | Path, changes: Sequence[str] = ()) -> Recipe:
         given: A name of ``list_recipes()``, a TOML file, or the directory of a run.
         changes: What is changed about it, each as ``key=value`` with a value as TOML has them: ``optimiser.rate=0.05``.
     """
-    data = _read(given)
+    return make_recipe(_read(given), changes, str(given))
+
+
+def make_recipe(data: dict[str, Any], changes: Sequence[str], what: str) -> Recipe:
+    """Returns a recipe of plain data, changed as ``load_recipe`` has it; ``what`` it is, for the message."""
     for change in changes:
         _apply_(data, change)
-    return read_table(Recipe, data, str(given))
+    return read_table(Recipe, data, what)
 
 
 def list_recipes() -> list[str]:

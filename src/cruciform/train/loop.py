@@ -126,7 +126,8 @@ class _Training:
         # With this a run can be reported on, shipped and asked where its data is not.
         size = input_size(test_set, recipe.prepare)
         recipe.data.check_channels(size[0])
-        self._data = {"classes": len(train_set.classes), "input_size": list(size), "samples": len(train_set)}
+        self._data = {"classes": len(train_set.classes), "input_size": list(size), "samples": len(train_set),
+                      "class_names": list(train_set.classes)}  # fmt: skip
         self.per_epoch = self.loader.order.steps_per_epoch
         self.steps = recipe.epochs * self.per_epoch
         notices: list[str] = []
