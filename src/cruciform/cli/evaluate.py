@@ -6,13 +6,24 @@ from typing import Annotated
 import typer
 
 from cruciform.cli.common import DeviceOption, JsonOption, console, picture, print_json, print_table
+from cruciform.errors import OptionError
+from cruciform.store.recognise import describe_path, is_saved
 from cruciform.words import plural
 
 MOST_LISTED = 100  # classes
 
 
+def _saved(path: Path) -> Path:
+    if not is_saved(path):
+        raise OptionError(f"{describe_path(path)} To evaluate, name a run, such as runs/nin_cifar10, or a directory "
+                          "that 'cruciform convert' wrote")  # fmt: skip
+    return path
+
+
 def evaluate(
-    directory: Annotated[Path, typer.Argument(metavar="RUN_OR_DIR", help="A run, or a model directory.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="RUN_OR_DIR", callback=_saved, help="A run, or a model directory.")
+    ],
     recipe: Annotated[
         str | None, typer.Option(help="For a model directory: the recipe whose data it is judged on.")
     ] = None,

@@ -36,11 +36,12 @@ from cruciform.plan import LayerPlan
 from cruciform.sources.bounds import Bounds, bounded
 from cruciform.sources.build import build_network
 from cruciform.spec import check_keys
+from cruciform.store import recognise
 from cruciform.store.interface import Interface, read_interface
 
 FORMAT = 1
 MOST_INPUT = 1 << 28  # values of one input: volumes of 640 a side
-CARD, WEIGHTS, REPORT = "model.json", "model.safetensors", "report.json"
+CARD, WEIGHTS, REPORT = recognise.CARD, recognise.WEIGHTS, "report.json"
 OURS = {CARD, WEIGHTS, REPORT, "README.md", "budget.md", "budget.json", "front.png", "layers.png"}
 """What we write into model directories."""
 PRECISIONS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -296,7 +297,8 @@ def _read_card(directory: Path) -> dict[str, Any]:
     try:
         card = read_json(path)
     except DamagedError as error:
-        raise StoreError(f"{directory} is not a model directory: {error}") from error
+        why = error if path.exists() else recognise.describe_path(directory)
+        raise StoreError(f"{directory} is not a model directory: {why}") from error
     known = KEYS | (KNOWN_SINCE & set(card)) if isinstance(card, dict) else KEYS
     check_keys(card, known, str(path), StoreError)
     if card["format"] != FORMAT:

@@ -33,10 +33,12 @@ def is_saved(path: Path) -> bool:
 
 def describe_path(path: Path) -> str:
     """Returns what is there, and what to do about it: a sentence for who gave it where a network is wanted."""
+    if not path.exists():
+        return f"{path}: there is no such file or directory."
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        return f"{path}: there is no such file or directory ({error.strerror})."
+        return f"{path} can't be looked at: {error.strerror}."
     if stat.S_ISDIR(mode):
         return _describe_directory(path)
     if not stat.S_ISREG(mode):

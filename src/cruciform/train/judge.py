@@ -19,6 +19,7 @@ from cruciform.errors import CheckpointError, DataError, RunError
 from cruciform.sources.bounds import Bounds, bounded
 from cruciform.store.directory import CARD, interface_of, load
 from cruciform.store.interface import Interface, read_interface
+from cruciform.store.recognise import describe_path
 from cruciform.train.checkpoint import Checkpoint
 from cruciform.train.cookbook import load_recipe, make_recipe
 from cruciform.train.datasets import open_datasets
@@ -85,8 +86,8 @@ def judge(
         untrained: dict[str, Any] = {"average": None, "lookahead": None, "freeze": {}, "optimiser": optimiser}
         made = made.model_copy(update={"model": ModelTable(name=str(directory)), **untrained})
     else:
-        raise RunError(f"{directory} is neither a run nor a model directory; give what cruciform train or cruciform "
-                       "convert --output has written, such as runs/nin_cifar10")  # fmt: skip
+        raise RunError(f"{describe_path(directory)} It is neither a run nor a model directory; give what cruciform "
+                       "train or cruciform convert --output has written, such as runs/nin_cifar10")  # fmt: skip
     return _judge(made, run if run.exists else None, device, advance)
 
 
