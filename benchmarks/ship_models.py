@@ -6,15 +6,15 @@ Of each network the run with seed 0, whatever it came to: choosing the best one 
 """
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import cifar10
 
 from cruciform.conversion.report import ConversionReport
+from cruciform.data.cifar10 import CLASSES
 from cruciform.measure.macs import profile
 from cruciform.store.directory import Base, save
+from cruciform.store.interface import Interface
 from cruciform.train.judge import trained_network
 from cruciform.train.race import Finish, read_finish
 from cruciform.train.race_result import read_finishes
@@ -25,9 +25,9 @@ NETWORKS = (cifar10.LOW_RANK, "nin_c3_lr")
 SEED = 0
 
 
-def card(finish: Finish, preparation: Mapping[str, Any]) -> str:
+def card(finish: Finish, interface: Interface) -> str:
     """Returns what people want to know before they use it."""
-    data = preparation["data"]
+    data = interface.preprocessing["data"]
     accuracy = f"{finish.top1:.2%}"
     if finish.top1_mirrored is not None:
         accuracy += f"; {finish.top1_mirrored:.2%} averaged over each image and its mirror image"
@@ -43,7 +43,7 @@ def card(finish: Finish, preparation: Mapping[str, Any]) -> str:
 | parameters | {finish.params:,} |
 | epochs | {finish.curve[-1]["epoch"]}, of {finish.samples:,} images, in {precision} |
 | input | 3 × 32 × 32, {before} |
-| classes | airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck |
+| classes | {", ".join(interface.classes)} |
 | made by | `{finish.command}`, then `python benchmarks/ship_models.py` |
 
 It was trained on 32×32 photographs of ten kinds of things, to show what basis filters cost and are worth; it knows
@@ -56,8 +56,19 @@ model = load("models/{finish.name}").eval()
 ```
 `cruciform evaluate models/{finish.name} --recipe {finish.name}_cifar10 --set precision={precision}` repeats the
 accuracy. `cruciform filters models/{finish.name} -o filters.png` shows what it has learnt, and
-`cruciform deploy models/{finish.name} --target onnxruntime -o onnx` ships it.
+`cruciform deploy models/{finish.name} --target onnxruntime -o onnx` ships it. `cruciform predict onnx IMAGES -o
+classes.parquet` classifies a folder of images; those of other sizes are resized, and cropped at the centre.
 """
+
+
+def for_any_image(interface: Interface, size: tuple[int, ...]) -> Interface:
+    """Returns an interface that takes images of any size; those of the network's own size stay as they are."""
+    if interface.preprocessing["data"].get("whiten"):
+        return interface
+    crop = {"kind": "centre-crop", "size": size[-1]}
+    data = {**interface.preprocessing["data"], "short_side": size[-1]}
+    prepare = [*interface.preprocessing["prepare"], crop]
+    return Interface({"prepare": prepare, "data": data}, interface.classes or CLASSES)
 
 
 def main() -> None:
@@ -75,8 +86,9 @@ def main() -> None:
         trained = trained_network(run.directory)
         counted = profile(trained.model, trained.input_size)
         report = ConversionReport((), counted.params, counted)
-        folder = save(trained.model, MODELS / name, report, base=Base(name, {"num_classes": 10}))
-        (folder / "README.md").write_text(card(finish, trained.preparation), "utf-8")
+        interface = for_any_image(trained.interface, trained.input_size)
+        folder = save(trained.model, MODELS / name, report, base=Base(name, {"num_classes": 10}), **interface._asdict())
+        (folder / "README.md").write_text(card(finish, interface), "utf-8")
         size = sum(file.stat().st_size for file in folder.iterdir()) / 1e6
         print(f"{folder.name}: {size:.1f} MB")
 

@@ -11,8 +11,18 @@ T = TypeVar("T")
 
 def did_you_mean(given: str, known: Iterable[str], *, most: int = 3) -> str:
     """Returns ``" Did you mean 'lr' or 'sf'?"``, or nothing where no known name is close."""
-    close = get_close_matches(given, list(known), n=most, cutoff=0.5)
-    return f" Did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
+    close = close_names(given, known, most=most)
+    return f" Did you mean {or_list(close)}?" if close else ""
+
+
+def close_names(given: str, known: Iterable[str], *, most: int = 3) -> list[str]:
+    """Returns the known names that are close to what was given, the closest first."""
+    return get_close_matches(given, list(known), n=most, cutoff=0.5)
+
+
+def or_list(names: Iterable[str]) -> str:
+    """Returns ``'lr' or 'sf'``."""
+    return " or ".join(repr(name) for name in names)
 
 
 class Registry(Generic[T]):

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from cruciform import load, profile
-from cruciform.train.judge import judge
+from cruciform.data.cifar10 import CLASSES
+from cruciform.store.directory import interface_of
+from cruciform.train.cookbook import load_recipe
+from cruciform.train.judge import judge, preprocessing_of
 
 MODELS = Path(__file__).parents[2] / "models"
 SHIPPED = sorted(path.name for path in MODELS.glob("*") if path.is_dir())
@@ -28,6 +31,18 @@ def test_a_shipped_network_is_small_and_costs_what_its_card_says(name: str) -> N
     counted = profile(load(MODELS / name), (3, 32, 32))
     assert f"{counted.macs:,}" == entry(name, "multiply-accumulates")
     assert f"{counted.params:,}" == entry(name, "parameters")
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_network_preprocesses_images_as_its_recipe_does(name: str) -> None:
+    found, own = interface_of(MODELS / name), preprocessing_of(load_recipe(f"{name}_cifar10"))
+    assert found.classes == CLASSES
+    assert ", ".join(CLASSES) == entry(name, "classes")
+    said = found.preprocessing
+    assert said
+    # What makes other images fit does not change those of CIFAR-10.
+    assert {**said["data"], "short_side": None} == {**own["data"], "short_side": None}
+    assert [step for step in said["prepare"] if step not in own["prepare"]] == [{"size": 32, "kind": "centre-crop"}]
 
 
 @pytest.mark.slow

@@ -252,7 +252,8 @@ def trained(shared: Path) -> Path:
 @fault("F17 predictions are killed", 10)
 def predictions(trial: Trial) -> int:
     from cruciform.predict.parts import Asking
-    from cruciform.predict.run import Request, run_prediction
+    from cruciform.predict.request import Request
+    from cruciform.predict.run import run_prediction
 
     run, images = trained(trial.shared), shard_set(trial.shared) / "images" / "train"
     asking = Asking(top=2, batch=4, part=4)

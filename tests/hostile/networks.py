@@ -13,12 +13,15 @@ import torch
 from checkpoints import mutate_header
 from kind import Silent, Trial, hostile
 from mutate import change, mutate_bytes, mutate_json
+from numpy.typing import NDArray
 
 from cruciform.conversion.api import Rules, apply_conversion_
 from cruciform.deploy.package import REPORT, open_artefact
 from cruciform.files import MANIFEST, _checksum, new_directory, write_json
 from cruciform.models.zoo import create_model
 from cruciform.plan import LayerPlan
+from cruciform.predict.parts import Asking, predict_rows
+from cruciform.predict.predictor import open_predictor
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
 from cruciform.store.directory import CARD, WEIGHTS, Base, load, save
@@ -31,7 +34,26 @@ def prepare_directory(folder: Path) -> None:
     torch.manual_seed(0)
     model = create_model("cifar_fast", **OPTIONS)
     model, report = apply_conversion_(model, Rules("lr", input_size=(3, 32, 32)))
-    save(model, folder / "model", report, base=Base("cifar_fast", OPTIONS))
+    data = {"short_side": 32, "mean": [125.3, 123.0, 113.9], "deviation": [63.0, 62.1, 66.7]}
+    preprocessing = {"prepare": [{"kind": "centre-crop", "size": 32}], "data": data}
+    classes = [f"class{number}" for number in range(10)]
+    base = Base("cifar_fast", OPTIONS)
+    save(model, folder / "model", report, base=base, preprocessing=preprocessing, classes=classes)
+
+
+class Grey:
+    """One grey image."""
+
+    identity = "grey"
+
+    def __len__(self) -> int:
+        return 1
+
+    def name(self, number: int) -> str:
+        return "grey"
+
+    def image(self, number: int) -> NDArray[np.uint8]:
+        return np.full((32, 40, 3), 128, np.uint8)
 
 
 @cache
@@ -55,12 +77,16 @@ def attack_directory(trial: Trial) -> None:
         weights.write_bytes(mutate_bytes(weights.read_bytes(), random)[1])
     else:
         if how < 0.6:
-            part = random.choice(("base", "layers"))
+            part = random.choice(("base", "layers", "preprocessing", "classes"))
             card[part] = change(card[part], random)
         (trial.scratch / CARD).write_bytes(mutate_json(card, random) if how >= 0.6 else json.dumps(card).encode())
     model = load(trial.scratch)
+    predictor = open_predictor(str(trial.scratch))
+    said = predict_rows(predictor, Grey(), range(1), Asking())[0]
     if forged:
         return
+    if said["class_names"] is not None and not all(type(name) is str for name in said["class_names"]):
+        raise Silent(f"classes are called {said['class_names']!r:.60}")
     saved = weights_of(trial.seeds)
     found = model.state_dict()
     if set(saved) != set(found) or not all(torch.equal(saved[name], found[name]) for name in saved):

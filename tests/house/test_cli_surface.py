@@ -42,7 +42,7 @@ FLAGS = {
     },
     "bench": {"--suite", "--target", "--batch", "--threads", "--rounds", "--patience", "--result", "--plot", "--json"},
     "deploy": {"--output", "--target", "--batch", "--threads", "--rounds", "--patience", "--input", "--json"},
-    "evaluate": {"--recipe", "--set", "--device", "--plot", "--json"},
+    "evaluate": {"--recipe", "--data", "--set", "--device", "--plot", "--json"},
     "predict": {
         "--output",
         "--top",

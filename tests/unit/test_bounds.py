@@ -59,6 +59,13 @@ def test_a_card_that_asks_for_more_than_its_weights_is_refused_within_a_second(
     assert time.process_time() - began < 2
 
 
+@pytest.mark.parametrize("init", ["identity", "paper-completed", "pytorch"])
+def test_every_rule_of_initialisation_stays_within_the_bounds(tmp_path: Path, init: str) -> None:
+    options = {"widths": [32, 256, 256], "init": init}
+    model, report = convert(create_model("cifar_fast", **options), "lr", input_size=(3, 32, 32))
+    load(save(model, tmp_path / "model", report, base=Base("cifar_fast", options)))
+
+
 @pytest.mark.parametrize("size", [[3, 10**6, 10**6], [3, -1, 32], [3, 0, 32], "3x32x32", {"a": 1}])
 def test_the_size_of_an_input_is_bounded_too(directory: Path, size: object) -> None:
     rewrite(directory, input_size=size)

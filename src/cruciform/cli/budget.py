@@ -8,6 +8,7 @@ import typer
 from cruciform.cli.common import (
     JsonOption,
     SizeOption,
+    check_network,
     console,
     find_model,
     find_target,
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 
 def budget(
-    network: Annotated[str, typer.Argument(metavar="NETWORK", help="timm:resnet50, vgg11_gmp, …")],
+    network: Annotated[
+        str, typer.Argument(metavar="NETWORK", callback=check_network, help="timm:resnet50, vgg11_gmp, …")
+    ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write the model directory and report here.")
     ] = None,

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -15,6 +16,8 @@ from rich.table import Table
 from cruciform.cli.terminal import console as console  # noqa: PLC0414  (commands import it from here)
 from cruciform.cli.terminal import echo as echo  # noqa: PLC0414
 from cruciform.errors import OptionError, UnknownNameError, first_line, told_as
+from cruciform.sources.names import check_listed, is_listed, list_sources, suggest_source, unknown_network
+from cruciform.store.recognise import ENDINGS, PICKLES, describe_path, is_saved
 from cruciform.words import printable, printable_json
 
 if TYPE_CHECKING:
@@ -23,11 +26,46 @@ if TYPE_CHECKING:
 
     from cruciform.conversion.api import Conversion
     from cruciform.deploy.target import Target
+    from cruciform.store.interface import Interface
+
+NETWORKS = (
+    "A network is given by a name of 'cruciform models', timm:NAME, torchvision:NAME, monai:NAME, "
+    "package.module:function, a run, or a directory that 'cruciform convert' wrote"
+)
+NO_DIRECTORY = (
+    "There is no run or model directory of this name either: type a run, for instance runs/modern_cifar10 (see "
+    "'cruciform runs'), or a directory that 'cruciform convert' wrote"
+)
+
+
+def check_network(name: str) -> str:
+    """Returns what was typed for a network where it may be one; needs no torch, so a mistake is answered at once."""
+    path = Path(name)
+    if is_saved(path) or is_listed(name):
+        return name
+    source, colon, _ = name.partition(":")
+    if path.exists() or "/" in name or name.startswith((".", "~")) or path.suffix.lower() in {*PICKLES, *ENDINGS}:
+        raise OptionError(f"{describe_path(path)} {NETWORKS}")
+    if not colon:
+        own = "package.module:function for a network of your own"
+        raise UnknownNameError(f"{unknown_network(name)}, or {own}. {NO_DIRECTORY}")
+    if source in list_sources():
+        check_listed(name)
+    elif (hint := suggest_source(source)) and not _is_importable(source.partition(".")[0]):
+        raise UnknownNameError(f"there is neither a source of networks nor a module {source!r}.{hint}")
+    return name
+
+
+def _is_importable(module: str) -> bool:
+    here = Path.cwd()
+    return any((here / name).exists() for name in (module, f"{module}.py")) or find_spec(module) is not None
+
 
 ModelArgument = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
+        callback=check_network,
         help="A network of 'cruciform models', timm:NAME, torchvision:NAME, monai:NAME, your own as "
         "package.module:function, a run of 'cruciform train', or a model directory.",
     ),
@@ -42,21 +80,15 @@ BackendOption = Annotated[
 WorkersOption = Annotated[int, typer.Option(min=1, help="Processes, for ddp and ray.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 
-NO_DIRECTORY = (
-    "There is no run or model directory of this name either: type a run, for instance runs/modern_cifar10 (see "
-    "'cruciform runs'), or a directory that 'cruciform convert' wrote"
-)
-
 
 def processes_typed(backend: str, workers: int) -> list[str]:
     """Returns the options that ask for these processes again; none for the usual one."""
     return [] if backend == "local" else ["--backend", backend, "--workers", str(workers)]
 
 
-def find_model(
-    name: str, size: str | None, *, init: str | None = None, trained: bool = False
-) -> "tuple[nn.Module, tuple[int, ...]]":
+def find_model(name: str, size: str | None, *, init: str | None = None) -> "tuple[nn.Module, tuple[int, ...]]":
     """Returns the network of a name, and the size of its input."""
+    check_network(name)
     from cruciform.nn.init import RULES
     from cruciform.nn.initialise import AUTO, initialise_
     from cruciform.sources.build import build_network, split_reference
@@ -70,13 +102,7 @@ def find_model(
             raise OptionError(f"the input of {name} is not known; add --input, for instance --input 3x224x224")
         model = _import_model(name)
         return (initialise_(model, init) if init else model), read_size(size)
-    try:
-        model, usual = build_network(name, {"init": init} if init and source == "zoo" else {})
-    except UnknownNameError as error:
-        if source != "zoo":
-            raise
-        also = f". {NO_DIRECTORY}" if trained else ""
-        raise UnknownNameError(f"{error}, or package.module:function for a network of your own{also}") from None
+    model, usual = build_network(name, {"init": init} if init and source == "zoo" else {})
     if init and source != "zoo":
         initialise_(model, init)
     return model, read_size(size) if size else usual
@@ -88,12 +114,12 @@ class Found(NamedTuple):
     Attributes:
         model: The network.
         input_size: Of one image.
-        preparation: What is done to an image before, where that is known.
+        interface: What is done to an image before, and the names of the classes, where these are known.
     """
 
     model: "nn.Module"
     input_size: tuple[int, ...]
-    preparation: "dict[str, Any] | None"
+    interface: "Interface"
 
 
 def find_trained(name: str, size: str | None, *, init: str | None = None, on_meta: bool = False) -> Found:
@@ -107,7 +133,9 @@ def find_trained(name: str, size: str | None, *, init: str | None = None, on_met
     """
     found = _find_saved(name, size)
     if found is None:
-        return Found(*_find_built(name, size, init, on_meta=on_meta), None)
+        from cruciform.store.interface import Interface
+
+        return Found(*_find_built(name, size, init, on_meta=on_meta), Interface())
     if init:
         from cruciform.nn.initialise import initialise_
 
@@ -121,49 +149,49 @@ def _find_built(name: str, size: str | None, init: str | None, *, on_meta: bool)
     if on_meta:
         # Some networks look at numbers while they are built, which the meta device has not; they are built for real.
         with suppress(OptionError, RuntimeError, NotImplementedError), torch.device("meta"):
-            return find_model(name, size, init=init, trained=True)
-    return find_model(name, size, init=init, trained=True)
+            return find_model(name, size, init=init)
+    return find_model(name, size, init=init)
 
 
 def _find_saved(name: str, size: str | None) -> Found | None:
     """Returns the network of a run or of a model directory, where there is one."""
-    from cruciform.store.directory import CARD, input_size, load
+    from cruciform.store.directory import CARD, input_size, interface_of, load
 
     path = Path(name)
     if (path / CARD).is_file():
         recorded = input_size(path)
         if size is None and recorded is None:
             raise OptionError(f"{name} does not say the size of its input; add --input, for instance --input 3x224x224")
-        return Found(load(path), read_size(size) if size else recorded or (), None)
+        return Found(load(path), read_size(size) if size else recorded or (), interface_of(path))
     from cruciform.train.layout import is_run
 
     if is_run(path):
         from cruciform.train.judge import trained_network
 
         trained = trained_network(path)
-        return Found(trained.model, read_size(size) if size else trained.input_size, trained.preparation)
+        return Found(trained.model, read_size(size) if size else trained.input_size, trained.interface)
     return None
 
 
 def write_converted(conversion: "Conversion", output: Path, network: str) -> str:
     """Writes a model directory, and returns how it is read."""
-    from cruciform.sources.build import split_reference
+    from cruciform.sources.build import split_reference, usual_preprocessing
     from cruciform.sources.source import SOURCES
     from cruciform.store.directory import Base, save
 
     # A function of the user's is nothing that a directory may name: it would run code when it is read.
     known = split_reference(network)[0] in SOURCES
-    save(conversion.model, output, conversion.report, base=Base(network if known else None))
-    base = "" if known else f", {network.partition(':')[2]}()"
-    return f"written to {output}; read it with cruciform.load({str(output)!r}{base})"
+    preprocessing = usual_preprocessing(network, conversion.model) if known else None
+    base = Base(network if known else None)
+    save(conversion.model, output, conversion.report, base=base, preprocessing=preprocessing)
+    given = "" if known else f", {network.partition(':')[2]}()"
+    return f"written to {output}; read it with cruciform.load({str(output)!r}{given})"
 
 
 def refuse_saved(name: str) -> None:
     """Raises where a network is named that is converted already: its like begins with a dense one."""
-    from cruciform.store.directory import CARD
-
-    if (Path(name) / CARD).is_file():
-        raise OptionError(f"{name} is a model directory, converted already; begin with a dense network by its name")
+    if is_saved(Path(name)):
+        raise OptionError(f"{describe_path(Path(name))} Begin with a dense network, by its name")
 
 
 def picture(path: Path | None) -> Path | None:

@@ -8,6 +8,7 @@ import typer
 from cruciform.cli.common import (
     JsonOption,
     SizeOption,
+    check_network,
     console,
     find_model,
     print_json,
@@ -23,6 +24,7 @@ def convert(
         str,
         typer.Argument(
             metavar="NETWORK",
+            callback=check_network,
             help="timm:resnet18, torchvision:resnet18, monai:UNet-3d, vgg11_gmp, or package.module:function.",
         ),
     ],

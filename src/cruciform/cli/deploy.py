@@ -41,13 +41,13 @@ def deploy(
 
     refuse_to_overwrite(output)  # before minutes of measuring
     engine = find_target(target)
-    network, usual, preparation = find_trained(model, size)
+    network, usual, interface = find_trained(model, size)
     if engine.needs_images:
         engine = engine.with_images(find_images(model))
     setting = Setting(engine, usual, batch=batch, threads=threads, rounds=rounds, patience=patience)
     with measuring() as tell:
         choice = choose_build(network, setting, tell=tell)
-        about = {"network": model, "preparation": preparation}
+        about = {"network": model, **interface._asdict()}
         report = ship(network, choice, setting, output, target=target, about=about)
     if as_json:
         print_json(report)
@@ -77,7 +77,7 @@ def deploy(
         untried = plural(len(choice.untried), "build")
         console().print(f"not tried: {untried}, the first being {choice.untried[0]}; all are in deploy.json")
     console().print(f"strays from PyTorch by {report['largest_error']:.1e} of the output's range; written to {output}")
-    if preparation and preparation["data"].get("whiten"):
+    if interface.preprocessing and interface.preprocessing["data"].get("whiten"):
         console().print(
             "its images must be whitened by the matrix of its data set, which is not part of it: 'cruciform predict' "
             "does not take it"

@@ -6,15 +6,30 @@ from typing import Annotated
 import typer
 
 from cruciform.cli.common import DeviceOption, JsonOption, console, picture, print_json, print_table
+from cruciform.errors import OptionError
+from cruciform.store.recognise import describe_path, is_saved
 from cruciform.words import plural
 
 MOST_LISTED = 100  # classes
 
 
+def _saved(path: Path) -> Path:
+    if not is_saved(path):
+        raise OptionError(f"{describe_path(path)} To evaluate, name a run, such as runs/nin_cifar10, or a directory "
+                          "that 'cruciform convert' wrote")  # fmt: skip
+    return path
+
+
 def evaluate(
-    directory: Annotated[Path, typer.Argument(metavar="RUN_OR_DIR", help="A run, or a model directory.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="RUN_OR_DIR", callback=_saved, help="A run, or a model directory.")
+    ],
     recipe: Annotated[
         str | None, typer.Option(help="For a model directory: the recipe whose data it is judged on.")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="For a model directory: data to evaluate it on, preprocessed as it says."),
     ] = None,
     changes: Annotated[
         list[str] | None,
@@ -29,6 +44,8 @@ def evaluate(
     """Judge the newest checkpoint of a run, or a model directory, on every sample once.
 
     Example: cruciform evaluate runs/nin_c3_lr_cifar10 --plot confusion.png
+
+    A model directory, on your own images (PATH/val/CLASS/*.jpg): cruciform evaluate DIR --data PATH
     """
     from rich.progress import Progress
 
@@ -39,6 +56,7 @@ def evaluate(
         judgement = judge(
             directory,
             recipe=recipe,
+            data=data,
             changes=tuple(changes or ()),
             device=device,
             advance=lambda done, of: bar.update(task, completed=done, total=of),
@@ -49,7 +67,7 @@ def evaluate(
 
         draw_confusion(found.confusion, classes, plot, title=f"{directory.name}: {found.top1:.2%} right")
     if as_json:
-        data = {
+        said = {
             "directory": str(directory),
             "step": judgement.step,
             **found.summary(),
@@ -57,7 +75,7 @@ def evaluate(
             "per_class": dict(zip(classes, found.per_class(), strict=True)),
             "confusion": found.confusion,
         }
-        print_json(data)
+        print_json(said)
         return
     if len(classes) <= MOST_LISTED:
         print_table(

@@ -11,7 +11,8 @@ from cruciform.words import plural
 
 def predict(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="An artefact of 'cruciform deploy', or a run of 'cruciform train'.")
+        str,
+        typer.Argument(metavar="MODEL", help="An artefact of 'cruciform deploy', a run, or a model directory."),
     ],
     images: Annotated[str, typer.Argument(metavar="IMAGES", help="A folder of images, or a set of shards.")],
     output: Annotated[
@@ -33,14 +34,17 @@ def predict(
 
     Example: cruciform predict onnx shards/val -o predictions.parquet --ray --workers 2
 
-    What it reads is deployed from a run: cruciform deploy runs/modern_cifar10 -o onnx
+    What it reads is deployed from a run or a model directory: cruciform deploy runs/modern_cifar10 -o onnx
 
     Ends with 0 where all images could be read, else with 1.
     """
-    from cruciform.predict.parts import Asking
-    from cruciform.predict.run import Request, run_prediction
+    from cruciform.predict.request import Request, check_request
 
     request = Request(model, images, str(output), threads, trust)
+    check_request(request)  # before packages are asked for that reading it takes
+    from cruciform.predict.parts import Asking
+    from cruciform.predict.run import run_prediction
+
     with progress_bar("predicting, parts") as advance:
         found = run_prediction(request, Asking(top, batch, part), workers=workers if on_ray else None, advance=advance)
     if as_json:

@@ -12,6 +12,7 @@ from cruciform.data.shards import ShardSource
 from cruciform.data.source import Image
 from cruciform.data.storage import open_storage
 from cruciform.errors import DataError
+from cruciform.predict.request import check_inputs
 
 
 class Inputs(Protocol):
@@ -107,9 +108,8 @@ class ShardInputs:
 
 def open_inputs(given: str, *, short_side: int | None) -> Inputs:
     """Opens a set of shards, here or elsewhere, or a folder."""
+    check_inputs(given)
     path = Path(given)
     if "://" in given or (path / MANIFEST).is_file():
         return ShardInputs(given, short_side)
-    if path.is_dir():
-        return FolderInputs(path, short_side)
-    raise DataError(f"{given} is neither a folder of images nor a set of shards")
+    return FolderInputs(path, short_side)

@@ -6,7 +6,7 @@ one that is damaged is as good as absent.
 
 ::
 
-    OUT.parquet          number, name, classes (best first), scores, error
+    OUT.parquet          number, name, classes (best first), class_names (where known), scores, error
     OUT.parquet.parts/   until all parts are there
 """
 
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cruciform.errors import DataError, MissingExtraError, RunError
+from cruciform.errors import DataError, DeployError, MissingExtraError, RunError
 from cruciform.files import new_file, read_bytes, write_text
 from cruciform.files import sha256 as file_sha256
 from cruciform.predict.inputs import Inputs
@@ -38,6 +38,7 @@ SCHEMA = pa.schema(
         ("number", pa.int64()),
         ("name", pa.string()),
         ("classes", pa.list_(pa.int32())),
+        ("class_names", pa.list_(pa.string())),
         ("scores", pa.list_(pa.float32())),
         ("error", pa.string()),
     ]
@@ -78,7 +79,8 @@ class Parts:
     def begin(self, identity: dict[str, Any]) -> None:
         """Makes the folder, or finds that its parts are of the same network and inputs."""
         job = self._folder / "job.json"
-        text = json.dumps({**identity, **self._asking._asdict(), "inputs_count": self._inputs}, sort_keys=True)
+        asked = {**identity, **self._asking._asdict(), "inputs_count": self._inputs, "columns": SCHEMA.names}
+        text = json.dumps(asked, sort_keys=True)
         if job.is_file() and read_bytes(job) != text.encode():
             raise RunError(
                 f"{self._folder} holds parts of other inputs, another network or other options; go on with those, or "
@@ -138,6 +140,7 @@ class Parts:
 def predict_rows(predictor: Predictor, inputs: Inputs, numbers: range, asking: Asking) -> list[dict[str, Any]]:
     """Returns a row for each input: what the network says, or why it could not be asked."""
     rows: list[dict[str, Any]] = []
+    names = predictor.classes
     for first in range(numbers.start, numbers.stop, asking.batch):
         batch = range(first, min(first + asking.batch, numbers.stop))
         images: dict[int, NDArray[np.float32]] = {}
@@ -158,6 +161,7 @@ def predict_rows(predictor: Predictor, inputs: Inputs, numbers: range, asking: A
                     "number": number,
                     "name": inputs.name(number),
                     "classes": classes,
+                    "class_names": [names[place] for place in classes] if classes and names else None,
                     "scores": scores,
                     "error": errors.get(number),
                 }
@@ -172,6 +176,10 @@ def _ask(
     if not images:
         return []
     logits = predictor.engine(np.stack(images)).astype(np.float64)
+    if predictor.classes and logits.shape[1:] != (len(predictor.classes),):
+        raise DeployError(
+            f"the network puts out {logits.shape[1:]} scores for an image, and names {len(predictor.classes)} classes"
+        )
     finite = [bool(np.isfinite(row).all()) for row in logits]
     logits[[not each for each in finite]] = 0.0
     shares = np.exp(logits - logits.max(axis=1, keepdims=True))

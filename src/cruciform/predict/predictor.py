@@ -1,4 +1,4 @@
-"""A trained network, ready to be asked: an artefact of 'cruciform deploy' in its engine, or a run in PyTorch."""
+"""A trained network, ready to be asked: an artefact of 'cruciform deploy' in its engine, or another in PyTorch."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -13,13 +13,16 @@ from pydantic import TypeAdapter
 
 from cruciform.data.randomness import KeyedGenerator
 from cruciform.data.source import Image
-from cruciform.deploy.package import REPORT, open_artefact, read_report
+from cruciform.deploy.package import open_artefact, read_report
 from cruciform.deploy.target import Engine
-from cruciform.errors import DataError, DeployError, OptionError, first_line, told_as
+from cruciform.errors import DataError, DeployError, OptionError, RecipeError, first_line, told_as
 from cruciform.files import MANIFEST, read_bytes
-from cruciform.train.judge import trained_network
-from cruciform.train.recipe import Transforms
-from cruciform.train.run import Run
+from cruciform.predict.request import ARTEFACT, RUN, check_model
+from cruciform.store.directory import input_size, interface_of, load
+from cruciform.store.interface import Interface, read_interface
+from cruciform.train.judge import OF_IMAGES, trained_network
+from cruciform.train.recipe import DataTable, Transforms
+from cruciform.train.table import read_table
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,14 @@ class Predictor:
         preparation: What is done to an image before.
         input_size: Of an image then.
         identity: Changes when the network does.
+        classes: The names of the outputs, where they are known.
     """
 
     engine: Engine
     preparation: Preparation
     input_size: tuple[int, ...]
     identity: str
+    classes: tuple[str, ...] | None = None
 
     def prepare(self, image: Image) -> NDArray[np.float32]:
         """Returns an image as the network takes it."""
@@ -72,7 +77,7 @@ class Predictor:
 
 
 def open_predictor(model: str, *, threads: int = 1, trust: bool = False) -> Predictor:
-    """Opens an artefact or a run.
+    """Opens an artefact, a run or a model directory.
 
     Args:
         model: Its folder.
@@ -80,45 +85,69 @@ def open_predictor(model: str, *, threads: int = 1, trust: bool = False) -> Pred
         trust: Whether an artefact may be opened that could do harm if it were forged.
     """
     path = Path(model)
-    if (path / REPORT).is_file():
+    kind = check_model(path)
+    if kind == ARTEFACT:
         report = read_report(path)
-        if not report.get("preparation"):
-            raise DeployError(
-                f"{model} does not say what is done to an image before; deploy it from a run of 'cruciform train'"
-            )
+        interface = _usable(read_interface(report, model), model)
         identity = hashlib.sha256(read_bytes(path / MANIFEST)).hexdigest()
         engine = open_artefact(path, threads=threads, trust=trust)
-        said = f"{model} says nothing sensible of what is done to an image before"
-        with told_as(DeployError, lambda error: f"{said}: {first_line(error)}"):
-            preparation, size = read_preparation(report["preparation"]), tuple(report["input_size"])
-        return Predictor(engine, preparation, size, identity)
-    if Run(path).exists:
+        size = report.get("input_size")
+    else:
         torch.set_num_threads(threads)
-        trained = trained_network(path)
-        network = trained.model.eval()
+        if kind == RUN:
+            network, size, interface = trained_network(path)
+        else:
+            interface, size = _usable(interface_of(path), model), input_size(path)
+            network = load(path).float()  # weights are stored in any precision
+        engine, identity = _in_torch(network.eval()), _weights_of(network)
+    said = f"{model} says nothing sensible of how images are preprocessed"
+    with told_as(DeployError, lambda error: f"{said}: {first_line(error)}"):
+        channels, *extents = map(int, size or ())
+        preparation = read_preparation(interface.preprocessing or {}, channels=channels)
+    return Predictor(engine, preparation, (channels, *extents), identity, interface.classes)
 
-        def ask(images: NDArray[Any]) -> NDArray[Any]:
-            with torch.no_grad():
-                output = network(torch.from_numpy(images))
-            logits: NDArray[Any] = (output[0] if isinstance(output, tuple) else output).float().numpy()
-            return logits
 
-        return Predictor(ask, read_preparation(trained.preparation), trained.input_size, _weights_of(network))
-    raise OptionError(f"{model} is neither an artefact of 'cruciform deploy' nor a run of 'cruciform train'")
+def _usable(interface: Interface, model: str) -> Interface:
+    if interface.preprocessing is None:
+        raise DeployError(
+            f"{model} does not say how images are preprocessed, as older versions did not; deploy it again from a run "
+            "of 'cruciform train', or save it with save(..., preprocessing=..., classes=...)"
+        )
+    return interface
 
 
-def read_preparation(data: Mapping[str, Any]) -> Preparation:
-    """Reads what a recipe says of it."""
-    table = data["data"]
-    if table.get("whiten"):
+def _in_torch(network: torch.nn.Module) -> Engine:
+    def ask(images: NDArray[Any]) -> NDArray[Any]:
+        with torch.no_grad():
+            output = network(torch.from_numpy(images))
+        logits: NDArray[Any] = (output[0] if isinstance(output, tuple) else output).float().numpy()
+        return logits
+
+    return ask
+
+
+def read_preparation(data: Mapping[str, Any], *, channels: int | None = None) -> Preparation:
+    """Reads what a recipe says of it.
+
+    Args:
+        data: As ``Interface.preprocessing`` has it.
+        channels: Of the images, where known.
+    """
+    if dict(data["data"]).get("whiten"):
         raise OptionError(
             "this network was trained on images whitened by GCN and ZCA, whose matrix belongs to its own data set; "
             "predict with a network of a recipe without data.whiten"
         )
+    if odd := sorted(set(data["data"]) - set(OF_IMAGES)):
+        raise ValueError(f"{', '.join(odd)} is nothing that is said of images; {', '.join(OF_IMAGES)} are")
+    try:
+        table = read_table(DataTable, {"kind": "folder", "path": "", **data["data"]}, "preprocessing")
+        if channels is not None:
+            table.check_channels(channels)
+    except RecipeError as error:
+        raise ValueError(str(error)) from error
     transforms: Transforms = TypeAdapter(Transforms).validate_python(data["prepare"])
-    return Preparation(
-        table.get("short_side"), transforms, _per_channel(table["mean"]), _per_channel(table["deviation"])
-    )
+    return Preparation(table.short_side, transforms, _per_channel(table.mean), _per_channel(table.deviation))
 
 
 def _per_channel(values: Sequence[float]) -> NDArray[np.float32]:

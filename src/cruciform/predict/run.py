@@ -9,6 +9,7 @@ from cruciform.errors import RunError
 from cruciform.predict.inputs import Inputs, open_inputs
 from cruciform.predict.parts import Asking, Parts
 from cruciform.predict.predictor import Predictor, open_predictor
+from cruciform.predict.request import Request, check_request
 from cruciform.train.backends.ray import cluster, import_ray
 
 
@@ -26,24 +27,6 @@ class Predicted(NamedTuple):
     computed: int
 
 
-class Request(NamedTuple):
-    """What is asked.
-
-    Attributes:
-        model: An artefact of 'cruciform deploy', or a run.
-        inputs: A folder of images, or a set of shards.
-        out: The file to write.
-        threads: Of the engine, in each worker.
-        trust: Whether an artefact may be opened that could do harm if it were forged.
-    """
-
-    model: str
-    inputs: str
-    out: str
-    threads: int = 1
-    trust: bool = False
-
-
 def run_prediction(
     request: Request,
     asking: Asking,
@@ -59,6 +42,7 @@ def run_prediction(
         workers: Processes on a Ray cluster; None: this process alone.
         advance: Told how many parts of how many are there.
     """
+    check_request(request)
     predictor = open_predictor(request.model, threads=request.threads, trust=request.trust)
     inputs = open_inputs(request.inputs, short_side=predictor.preparation.short_side)
     out = Path(request.out)

@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from cruciform.errors import OptionError
 
+META = torch.device("meta")
 LARGEST = 1 << 13
 """The largest number among options, but for those that are a number of classes."""
 CLASSES = ("num_classes", "out_channels")
@@ -41,11 +42,13 @@ class Bounds:
     Attributes:
         tensors: How many tensors its weights are.
         elements: How many numbers they hold.
+        filters: How many filters, or single values, they are along their first axes.
         extents: The extents of all of them.
     """
 
     tensors: int
     elements: int
+    filters: int
     extents: frozenset[int]
 
     @classmethod
@@ -53,7 +56,8 @@ class Bounds:
         """Returns the bounds that weights of these shapes set."""
         held = [tuple(shape) for shape in shapes if math.prod(shape)]  # extents of nothing cost nothing to claim
         extents = frozenset(extent for shape in held for extent in shape)
-        return cls(len(held), sum(math.prod(shape) for shape in held), extents)
+        filters = sum(min(shape[0], LARGEST) for shape in held if shape)
+        return cls(len(held), sum(math.prod(shape) for shape in held), filters, extents)
 
     @property
     def most_modules(self) -> int:
@@ -67,8 +71,8 @@ class Bounds:
 
     @property
     def most_operations(self) -> int:
-        """How many operations on tensors may be called."""
-        return OPERATIONS * self.tensors + 5_000
+        """How many operations on tensors may be called; some rules of initialisation set filter by filter."""
+        return OPERATIONS * (self.tensors + self.filters) + 5_000
 
     @property
     def most_elements(self) -> int:
@@ -167,37 +171,54 @@ def _too_large(asked: str, bounds: Bounds, what: str) -> OptionError:
 
 
 class _Measured(TorchDispatchMode):
-    """Tells the size of each result before it is computed: computed on the meta device, it takes no memory."""
+    """Tells the size of each result before memory is taken for it: computed on the meta device, it takes none."""
 
     def __init__(self, measure: Callable[[int], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._measure = measure
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here, and to ask dynamo imports it, which takes seconds
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        self._measure(_result_size(func, args, kwargs) if _makes_tensors(func) else 0)
-        return func(*args, **kwargs)
+        tensors = [value for value in tree_flatten((args, kwargs))[0] if isinstance(value, Tensor)]
+        free = any(tensor.is_meta for tensor in tensors) or kwargs.get("device") == META
+        if not _makes_tensors(func):
+            self._measure(0)
+            free = False
+        elif not free:
+            self._measure(_size(_on_meta(func, args, kwargs, is_factory=not tensors)))
+        result = func(*args, **kwargs)
+        if free:
+            self._measure(_size(result))
+        return result
 
 
 @cache
 def _makes_tensors(func: Any) -> bool:
     """Tells whether an operation makes tensors, and not only numbers or views of what is there."""
+    if func is torch.ops.aten.scalar_tensor.default:  # one number, and there are many of them
+        return False
     schema = func._schema
     results = [result for result in schema.returns if "Tensor" in str(result.type)]
     return bool(results) and not schema.is_mutable and not any(result.alias_info for result in results)
 
 
-def _result_size(func: Any, args: Any, kwargs: Any) -> int:
-    def on_meta(value: Any) -> Any:
+def _on_meta(func: Any, args: Any, kwargs: Any, *, is_factory: bool) -> Any:
+    def move(value: Any) -> Any:
         if isinstance(value, Tensor):
-            return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-        return torch.device("meta") if isinstance(value, torch.device) else value
+            return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=META)
+        return META if isinstance(value, torch.device) else value
 
-    has_tensors = any(isinstance(value, Tensor) for value in tree_flatten((args, kwargs))[0])
-    if not has_tensors and any(argument.name == "device" for argument in func._schema.arguments):
-        kwargs = {**kwargs, "device": "meta"}
+    if is_factory and any(argument.name == "device" for argument in func._schema.arguments):
+        kwargs = {**kwargs, "device": META}
     try:
-        result = func(*tree_map(on_meta, args), **tree_map(on_meta, kwargs))
+        return func(*tree_map(move, args), **tree_map(move, kwargs))
     except Exception:  # what has no such form looks at numbers, and takes no more than it looks at
-        return 0
+        return None
+
+
+def _size(result: Any) -> int:
     return max((value.numel() for value in tree_flatten(result)[0] if isinstance(value, Tensor)), default=0)

@@ -26,6 +26,11 @@ def split_reference(reference: str) -> tuple[str, str]:
     return (source, name) if colon else ("zoo", reference)
 
 
+def usual_preprocessing(reference: str, model: nn.Module) -> dict[str, Any] | None:
+    """Returns what is done to an image before a network of a source sees it, where the source tells."""
+    return SOURCES.get(split_reference(reference)[0]).preprocessing(model)
+
+
 def build_network(reference: str, options: Mapping[str, Any] | None = None) -> Built:
     """Builds a network without trained weights.
 

@@ -19,11 +19,14 @@ class Source:
         names: Returns all names.
         build: Builds a network, without trained weights, from its name and options.
         input_size: Returns channels and spatial size of its input, from its name and itself.
+        preprocessing: Returns what is usually done to an image before, from itself, as a recipe says it; None where
+            the library does not tell.
     """
 
     names: Callable[[], list[str]]
     build: Callable[[str, Mapping[str, Any]], nn.Module]
     input_size: Callable[[str, nn.Module], tuple[int, ...]]
+    preprocessing: Callable[[nn.Module], dict[str, Any] | None] = lambda model: None
 
 
 SOURCES: Registry[Source] = Registry("source of networks")

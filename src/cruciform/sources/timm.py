@@ -1,5 +1,6 @@
 """timm's networks as a source."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,4 +27,18 @@ def _input_size(name: str, model: nn.Module) -> tuple[int, ...]:
     return tuple(model.pretrained_cfg["input_size"])  # type: ignore[index]
 
 
-SOURCES.add("timm", Source(_names, _build, _input_size))
+def _preprocessing(model: nn.Module) -> dict[str, Any] | None:
+    """Returns a resize and a centre crop, as timm evaluates; its interpolation, often bicubic, is ours: bilinear."""
+    config = getattr(model, "pretrained_cfg", None) or {}
+    (_, *extents), mean, std = config.get("input_size", ()) or (0,), config.get("mean"), config.get("std")
+    if not mean or not std or len(set(extents)) != 1:
+        return None
+    data = {
+        "short_side": math.floor(extents[0] / (config.get("crop_pct") or 1.0)),
+        "mean": [255 * value for value in mean],
+        "deviation": [255 * value for value in std],
+    }
+    return {"prepare": [{"kind": "centre-crop", "size": extents[0]}], "data": data}
+
+
+SOURCES.add("timm", Source(_names, _build, _input_size, _preprocessing))

@@ -8,16 +8,13 @@ from torch import nn
 from cruciform.errors import UnknownNameError
 from cruciform.models.network import Network
 from cruciform.models.zoo import create_model, list_models
-from cruciform.registry import did_you_mean
+from cruciform.sources.names import unknown_network
 from cruciform.sources.source import SOURCES, Source
 
 
 def _build(name: str, options: Mapping[str, Any]) -> nn.Module:
     if name not in list_models():
-        raise UnknownNameError(
-            f"unknown model {name!r}.{did_you_mean(name, list_models())} See 'cruciform models', or type timm:NAME, "
-            "torchvision:NAME, monai:NAME"
-        )
+        raise UnknownNameError(unknown_network(name))
     return create_model(name, **options)
 
 

@@ -2,7 +2,8 @@
 
 ::
 
-    DIR/model.json          where the base network comes from, the plan of every replaced layer, checksums
+    DIR/model.json          where the base network comes from, the plan of every replaced layer, checksums; and, where
+                            known, how images are preprocessed and the names of the classes
     DIR/model.safetensors   all weights and buffers
     DIR/report.json         what became of every convolution; for people, not read again
 
@@ -12,7 +13,7 @@ layers of the plans in their places and loads the weights. Nothing in a director
 
 import math
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,14 +36,18 @@ from cruciform.plan import LayerPlan
 from cruciform.sources.bounds import Bounds, bounded
 from cruciform.sources.build import build_network
 from cruciform.spec import check_keys
+from cruciform.store import recognise
+from cruciform.store.interface import Interface, read_interface
 
 FORMAT = 1
 MOST_INPUT = 1 << 28  # values of one input: volumes of 640 a side
-CARD, WEIGHTS, REPORT = "model.json", "model.safetensors", "report.json"
+CARD, WEIGHTS, REPORT = recognise.CARD, recognise.WEIGHTS, "report.json"
 OURS = {CARD, WEIGHTS, REPORT, "README.md", "budget.md", "budget.json", "front.png", "layers.png"}
 """What we write into model directories."""
 PRECISIONS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 KEYS = {"format", "base", "input_size", "layers", "weights", "versions"}
+KNOWN_SINCE = {"preprocessing", "classes"}
+"""Keys that directories of older versions have not."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,15 @@ class Base:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def save(model: nn.Module, directory: Path | str, report: ConversionReport, *, base: Base | None = None) -> Path:
+def save(
+    model: nn.Module,
+    directory: Path | str,
+    report: ConversionReport,
+    *,
+    base: Base | None = None,
+    preprocessing: Mapping[str, Any] | None = None,
+    classes: Sequence[str] | None = None,
+) -> Path:
     """Writes a converted network; the directory appears under its name only when it is whole.
 
     Args:
@@ -66,11 +79,15 @@ def save(model: nn.Module, directory: Path | str, report: ConversionReport, *, b
         directory: Where to; replaced as a whole where it is a model directory already.
         report: Of its conversion; of one that was loaded, ``plan_conversion`` makes a new one.
         base: Where the unconverted network comes from; left out: ``load`` will need it from its caller.
+        preprocessing: What is done to an image before, as ``Interface`` has it; left out: not known, and the network
+            can't be predicted with by itself.
+        classes: The names of the outputs, in their order; left out: not known.
     """
     directory = Path(directory)
     refuse_to_overwrite(directory)
     _refuse_collapsed(model)
     base = base or Base()
+    interface = read_interface({"preprocessing": preprocessing, "classes": classes}, str(directory))
     bounds = Bounds.of(tensor.shape for tensor in model.state_dict().values())
     bounds.check_options(base.options, f"the base of {directory}")  # or load would refuse it
     with new_directory(directory) as part:
@@ -82,6 +99,7 @@ def save(model: nn.Module, directory: Path | str, report: ConversionReport, *, b
             "layers": {name: plan.to_dict() for name, plan in converted_plans(model).items()},
             "weights": {"sha256": sha256(part / WEIGHTS)},
             "versions": {"torch": torch.__version__},
+            **{key: value for key, value in interface._asdict().items() if value is not None},
         }
         write_json(part / CARD, card)
         write_json(part / REPORT, report.to_dict())
@@ -214,6 +232,12 @@ def input_size(directory: Path | str) -> tuple[int, ...] | None:
     return tuple(size)
 
 
+def interface_of(directory: Path | str) -> Interface:
+    """Returns what a directory says of its inputs and outputs, as far as it does."""
+    directory = Path(directory)
+    return read_interface(_read_card(directory), str(directory / CARD))
+
+
 def _compare_sizes(
     directory: Path, bounds: Bounds, reference: str, options: Mapping[str, Any], plans: Mapping[str, LayerPlan]
 ) -> bool:
@@ -273,8 +297,10 @@ def _read_card(directory: Path) -> dict[str, Any]:
     try:
         card = read_json(path)
     except DamagedError as error:
-        raise StoreError(f"{directory} is not a model directory: {error}") from error
-    check_keys(card, KEYS, str(path), StoreError)
+        why = error if path.exists() else recognise.describe_path(directory)
+        raise StoreError(f"{directory} is not a model directory: {why}") from error
+    known = KEYS | (KNOWN_SINCE & set(card)) if isinstance(card, dict) else KEYS
+    check_keys(card, known, str(path), StoreError)
     if card["format"] != FORMAT:
         raise StoreError(f"{path} has format {card['format']!r}; this version reads {FORMAT}")
     check_keys(card["base"], {"reference", "options"}, f"base in {path}", StoreError)
@@ -321,4 +347,4 @@ def _is_ours(directory: Path) -> bool:
         card = read_json(directory / CARD)  # others have files of this name
     except DamagedError:
         return False
-    return isinstance(card, dict) and set(card) == KEYS
+    return isinstance(card, dict) and set(card) - KNOWN_SINCE == KEYS

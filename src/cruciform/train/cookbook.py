@@ -27,12 +27,17 @@ def load_recipe(given: str | Path, changes: Sequence[str] = ()) -> Recipe:
         given: A name of ``list_recipes()``, a TOML file, or the directory of a run.
         changes: What is changed about it, each as ``key=value`` with a value as TOML has them: ``optimiser.rate=0.05``.
     """
-    data, size = expand_size(_read(given))
-    follow_changes_(data, frozenset(_apply_(data, change) for change in changes), size)
-    recipe = read_table(Recipe, data, str(given))
+    recipe = make_recipe(_read(given), changes, str(given))
     if not is_run(Path(given)):  # what ran, or failed, is read as it was
         refuse_small_side(recipe.data.short_side, {"augment": recipe.augment, "prepare": recipe.prepare})
     return recipe
+
+
+def make_recipe(data: dict[str, Any], changes: Sequence[str], what: str) -> Recipe:
+    """Returns a recipe of plain data, changed as ``load_recipe`` has it; ``what`` it is, for the message."""
+    data, size = expand_size(data)
+    follow_changes_(data, frozenset(_apply_(data, change) for change in changes), size)
+    return read_table(Recipe, data, what)
 
 
 def list_recipes() -> list[str]:

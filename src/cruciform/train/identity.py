@@ -33,7 +33,7 @@ class Identity:
         id: What tells it from all others; None where the process can't see its directory.
         recipe: What it computes.
         sources: What on, as it is stored.
-        data: What is known of the data: ``classes``, ``input_size``, ``samples``, and a fingerprint of each split.
+        data: What is known of the data: ``classes``, ``class_names``, ``input_size``, ``samples``, and a fingerprint of each split.
         conditions: What equal bits depend on besides.
     """
 
@@ -132,8 +132,9 @@ def identify(recipe: Recipe, run: Run, runtime: Runtime, *, sources: Datasets, i
     prints = {split: take_fingerprint(getattr(stored, split)) for split in SPLITS}
     _agree_on_data(prints, stored, runtime)
     (own,) = runtime.gather([run.id] if runtime.leads else [])
-    # With the first two a run can be reported on, shipped and asked where its data is not.
-    facts = {"classes": len(stored.train.classes), "input_size": list(input_size), "samples": len(stored.train)}
+    names = list(stored.train.classes)
+    # With all but the last a run can be reported on, shipped and asked where its data is not.
+    facts = {"classes": len(names), "class_names": names, "input_size": list(input_size), "samples": len(stored.train)}
     return Identity(run, own, recipe, stored, facts | prints, _conditions(runtime))
 
 

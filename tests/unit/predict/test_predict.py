@@ -14,42 +14,18 @@ from typer.testing import CliRunner
 
 from cruciform.cli.main import app
 from cruciform.data.shard_write import Writing, list_items, write_shards
-from cruciform.errors import DeployError, OptionError, RunError
+from cruciform.errors import DeployError, OptionError, RunError, StoreError
 from cruciform.files import new_directory
 from cruciform.predict import predictor
 from cruciform.predict.inputs import open_inputs
 from cruciform.predict.parts import Asking, Parts
 from cruciform.predict.predictor import open_predictor, read_preparation
-from cruciform.predict.run import Request, _Worker, run_prediction
-from cruciform.train.cookbook import load_recipe
+from cruciform.predict.request import Request
+from cruciform.predict.run import _Worker, run_prediction
 from cruciform.train.judge import trained_network
-from cruciform.train.start import train_network
 
 COUNT = 23
 ASKING = Asking(top=3, batch=4, part=5)
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("images")
-    numbers = np.random.default_rng(0)
-    for split in ("train", "val"):
-        for index in range(COUNT):
-            path = folder / split / f"class{index % 3}" / f"{index:02d}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Pillow.fromarray(numbers.integers(0, 256, (40, 36, 3), dtype=np.uint8)).save(path)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def run(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("runs") / "run"
-    changes = [f'data.path="{images}"', "data.kind=folder", "data.short_side=32", "epochs=1", "batch=8",
-               "model.options.widths=[8, 8, 8]", "log.tensorboard=false", "precision=fp32",
-               'prepare=[{kind="centre-crop", size=32}]',
-               'augment=[{kind="random-crop", size=32}]']  # fmt: skip
-    train_network(load_recipe("cifar_fast_lr_cifar10", changes), directory)
-    return directory
 
 
 def test_every_image_gets_the_networks_own_answer(images: Path, run: Path, tmp_path: Path) -> None:
@@ -69,6 +45,7 @@ def test_every_image_gets_the_networks_own_answer(images: Path, run: Path, tmp_p
     with torch.no_grad():
         shares = trained.model(x).softmax(1)[0]
     assert rows[7]["classes"] == shares.argsort(descending=True)[:3].tolist()
+    assert rows[7]["class_names"] == [f"class{number}" for number in rows[7]["classes"]]
     assert rows[7]["scores"] == pytest.approx(shares.sort(descending=True).values[:3].tolist(), abs=1e-5)
     assert not out.with_name("out.parquet.parts").exists()
 
@@ -161,20 +138,39 @@ def test_shards_and_folders_get_the_same_answers(images: Path, run: Path, tmp_pa
 def test_a_network_that_does_not_say_how_images_are_prepared_is_refused(tmp_path: Path) -> None:
     with new_directory(tmp_path / "artefact", manifest={"format": 1}) as part:
         (part / "deploy.json").write_text('{"preparation": null}')
-    with pytest.raises(DeployError, match="does not say what is done to an image before"):
+    with pytest.raises(DeployError, match="does not say how images are preprocessed"):
         open_predictor(str(tmp_path / "artefact"))
-    with pytest.raises(OptionError, match="neither an artefact of 'cruciform deploy' nor a run"):
+    with pytest.raises(OptionError, match="no such file or directory.* name an artefact of 'cruciform deploy', a run"):
         open_predictor(str(tmp_path / "absent"))
     with pytest.raises(OptionError, match="whitened by GCN and ZCA"):
         read_preparation({"prepare": [], "data": {"whiten": {"scale": 55}}})
 
 
-@pytest.mark.parametrize("said", ["[1]", '{"data": 3, "prepare": []}', '{"data": {"mean": "red"}, "prepare": []}'])
-def test_a_preparation_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+@pytest.mark.parametrize("key", ["preprocessing", "preparation"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[1]",
+        '{"data": 3, "prepare": []}',
+        '{"data": {"mean": "red"}, "prepare": []}',
+        '{"data": {"mean": [NaN]}, "prepare": []}',
+        '{"data": {"deviation": [0]}, "prepare": []}',
+        '{"data": {"mean": [1, 2]}, "prepare": []}',
+        '{"data": {"path": "/etc"}, "prepare": []}',
+        '{"data": {"short_side": 1e99}, "prepare": []}',
+        '{"data": {}, "prepare": [{"kind": "os.system"}]}',
+        '{"data": {}, "prepare": [], "code": 1}',
+    ],
+)
+def test_a_preparation_that_is_none_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, key: str
+) -> None:
     monkeypatch.setattr(predictor, "open_artefact", lambda *_, **__: None)
     with new_directory(tmp_path / "artefact", manifest={"format": 1}) as part:
-        (part / "deploy.json").write_text(f'{{"preparation": {said}, "input_size": [3, 2, 2]}}')
-    with pytest.raises(DeployError, match="says nothing sensible of what is done to an image before"):
+        (part / "deploy.json").write_text(f'{{"{key}": {said}, "input_size": [3, 2, 2]}}')
+    with pytest.raises(
+        (DeployError, StoreError), match="says nothing sensible of how images are preprocessed|preprocessing is a table"
+    ):
         open_predictor(str(tmp_path / "artefact"))
 
 

@@ -1,0 +1,76 @@
+"""The names of all networks, known without their libraries: a mistyped name is answered at once, and without torch.
+
+``names.json`` is written by ``benchmarks/list_networks.py``. Of libraries it holds what one version of each lists; it
+decides only where that version is installed, and serves for suggestions elsewhere.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cruciform.errors import UnknownNameError
+from cruciform.registry import close_names, did_you_mean, or_list
+
+ZOO = "zoo"
+NAMES = Path(__file__).with_name("names.json")
+
+
+@cache
+def _listed() -> Mapping[str, Any]:
+    return json.loads(NAMES.read_text("utf-8"))  # type: ignore[no-any-return]
+
+
+def list_sources() -> list[str]:
+    """Returns the names of all sources."""
+    return list(_listed()["names"])
+
+
+def is_listed(reference: str) -> bool:
+    """Tells whether a network is known by its source and name; without a source it is one of ours."""
+    source, colon, name = reference.partition(":")
+    return name in _listed()["names"].get(source, ()) if colon else reference in _listed()["names"][ZOO]
+
+
+def check_listed(reference: str) -> None:
+    """Raises where a source certainly has no network of a name."""
+    source, colon, name = reference.partition(":")
+    if is_listed(reference):
+        return
+    if not colon or source == ZOO:
+        raise UnknownNameError(unknown_network(name or reference))
+    if _listed()["versions"].get(source) == _installed(source):
+        raise UnknownNameError(f"{source} has no network {name!r}.{_suggest(name, source)}")
+
+
+def unknown_network(name: str) -> str:
+    """Returns what to say of a name that no network of ours has."""
+    return (
+        f"unknown model {name!r}.{_suggest(name)} See 'cruciform models', or type timm:NAME, torchvision:NAME, "
+        "monai:NAME"
+    )
+
+
+def suggest_source(name: str) -> str:
+    """Returns a hint at sources of nearly this name, or nothing."""
+    return did_you_mean(name, list_sources())
+
+
+def _suggest(name: str, only: str | None = None) -> str:
+    """Returns a hint at networks of nearly this name, each as it is to be typed; of one source, or of all."""
+    references: dict[str, list[str]] = {}
+    for source, names in _listed()["names"].items():
+        for known in names if only in (None, source) else ():
+            references.setdefault(known.lower(), []).append(known if source == ZOO else f"{source}:{known}")
+    close = [reference for key in close_names(name.lower(), references) for reference in references[key]]
+    return f" Did you mean {or_list(close[:3])}?" if close else ""
+
+
+def _installed(library: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(library).partition("+")[0]  # builds for a kind of processor list the same
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,87 @@
+"""What was given as a network, and what to do: said of everything that may be lying about."""
+
+import os
+import pickle
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from cruciform.cli.common import check_network, refuse_saved
+from cruciform.errors import OptionError, StoreError, UnknownNameError
+from cruciform.store.directory import load
+from cruciform.store.recognise import describe_path
+
+
+def make(folder: Path) -> None:
+    for name in ("w.pt", "w.ckpt", "w.safetensors", "w.onnx", "w.toml", "net.py", "README"):
+        (folder / name).write_text("x")
+    with zipfile.ZipFile(folder / "archive", "w") as archive:
+        archive.writestr("archive/data.pkl", b"")
+    (folder / "pickled").write_bytes(pickle.dumps([1]))
+    os.mkfifo(folder / "pipe")
+    (folder / "empty").mkdir()
+    for name, file in (("half", "model.safetensors"), ("artefact", "deploy.json"), ("photos", "a.jpg"),
+                       ("saved", "model.json"), ("run", "recipe.json")):  # fmt: skip
+        (folder / name).mkdir()
+        (folder / name / file).write_text("{}")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("w.pt", "is a pickle, .* none is ever loaded; .* torch.load\\(..., weights_only=True\\), .* package.module:"),
+        ("w.ckpt", "is a pickle"),
+        ("archive", "is a pickle"),
+        ("pickled", "is a pickle"),
+        ("w.safetensors", "holds weights without an architecture"),
+        ("w.onnx", "is an exported ONNX network already"),
+        ("w.toml", "is a recipe; train it with 'cruciform train'"),
+        ("net.py", "is Python code"),
+        ("README", "is a file, and no network"),
+        ("pipe", "is not a regular file"),
+        ("empty", "is a directory that is empty"),
+        ("photos", "holds neither model.json nor recipe.json"),
+        ("half", "without a model.json"),
+        ("artefact", "is an artefact of 'cruciform deploy'"),
+        ("saved/model.json", "is one file of a directory; give the directory: .*saved"),
+        ("missing/network", "there is no such file or directory"),
+        ("missing.pt", "there is no such file or directory"),
+    ],
+)
+def test_what_is_no_network_is_told_by_what_it_is(
+    name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for given in (name, str(tmp_path / name)):
+        with pytest.raises(OptionError, match=f"{said}.* A network is given by a name of 'cruciform models'"):
+            check_network(given)
+
+
+def test_what_may_be_a_network_is_let_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "vgg11").mkdir()  # a name of ours is that network, whatever is lying about
+    (tmp_path / "tim.py").write_text("")
+    for name in ("vgg11", "zoo:nin", "timm:resnet18", "monai:UNet-3d", "saved", "run", "mine.nets:make", "tim:make"):
+        assert check_network(name) == name
+
+
+def test_a_source_that_is_mistyped_is_told() -> None:
+    with pytest.raises(UnknownNameError, match="neither a source of networks nor a module 'tim'. Did you mean 'timm'"):
+        check_network("tim:resnet18")
+
+
+def test_what_is_saved_is_not_converted_again(tmp_path: Path) -> None:
+    make(tmp_path)
+    for name, kind in (("saved", "a model directory"), ("run", "a run of 'cruciform train'")):
+        with pytest.raises(OptionError, match=f"is {kind}. Begin with a dense network, by its name"):
+            refuse_saved(str(tmp_path / name))
+        assert kind in describe_path(tmp_path / name)
+
+
+def test_python_is_told_too(tmp_path: Path) -> None:
+    make(tmp_path)
+    with pytest.raises(StoreError, match="is not a model directory: .*w.pt is a pickle"):
+        load(tmp_path / "w.pt")
