@@ -1,7 +1,7 @@
 """``cruciform deploy``: a network in an engine, every layer in its fastest form, never slower than dense."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -54,6 +54,7 @@ def deploy(
         return
     print_table(
         f"{model} in {target}, batch {batch}, {plural(threads, 'thread')}: each layer alone, ms",
+        tell("how far the artifact differs from PyTorch")
         ("layer", "plan", "chosen", "concat", "tail", "dense"),
         [
             (
@@ -76,9 +77,26 @@ def deploy(
     if choice.untried:
         untried = plural(len(choice.untried), "build")
         console().print(f"not tried: {untried}, the first being {choice.untried[0]}; all are in deploy.json")
-    console().print(f"strays from PyTorch by {report['largest_error']:.1e} of the output's range; written to {output}")
+    console().print(_say_parity(report))
+    console().print(f"written to {output}")
     if preparation and preparation["data"].get("whiten"):
         console().print(
             "its images must be whitened by the matrix of its data set, which is not part of it: 'cruciform predict' "
             "does not take it"
         )
+
+
+def _say_parity(report: dict[str, Any]) -> str:
+    """Returns how it was verified, in words."""
+    sizes = ", ".join(map(str, report["verified_batches"]))
+    refused = ", ".join(report["refused_batches"])
+    control = (
+        f" Control: random weights in {report['control_weights']}, which count least, change them by "
+        f"{report['control_error']:.1e}."
+        if report["control_error"] is not None
+        else ""
+    )
+    return (
+        f"differs from PyTorch by at most {report['largest_error']:.1e} of the outputs' range over inputs, at batch "
+        f"sizes {sizes}{f'; does not take {refused}' if refused else ''}; verified: {report['verified']}.{control}"
+    )
