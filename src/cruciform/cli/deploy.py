@@ -27,7 +27,14 @@ def deploy(
     batch: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the engine.")] = 1,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of every candidate; the shortest time counts.")] = 7,
-    patience: Annotated[float, typer.Option(min=0, help="Seconds for the search, layer by layer.")] = 120,
+    patience: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="Seconds for the whole search: layers alone, whole networks, layer by layer. Always done after it: "
+            "the comparison with the dense network, writing, and the check against PyTorch.",
+        ),
+    ] = 120,
     size: SizeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -45,8 +52,9 @@ def deploy(
     if engine.needs_images:
         engine = engine.with_images(find_images(model))
     setting = Setting(engine, usual, batch=batch, threads=threads, rounds=rounds, patience=patience)
-    with measuring() as tell:
+    with measuring(patience) as tell:
         choice = choose_build(network, setting, tell=tell)
+        tell("how far the artifact differs from PyTorch")
         about = {"network": model, "preparation": preparation}
         report = ship(network, choice, setting, output, target=target, about=about)
     if as_json:
@@ -54,7 +62,6 @@ def deploy(
         return
     print_table(
         f"{model} in {target}, batch {batch}, {plural(threads, 'thread')}: each layer alone, ms",
-        tell("how far the artifact differs from PyTorch")
         ("layer", "plan", "chosen", "concat", "tail", "dense"),
         [
             (
@@ -62,11 +69,12 @@ def deploy(
                 layer.plan,
                 choice.build.forms[layer.name],
                 *(
-                    f"{1e3 * layer.seconds[form]:.3f}" if form in layer.seconds else "none"
+                    f"{1e3 * layer.seconds[form]:.3f}" if form in layer.seconds else absent
                     for form in ("concat", "tail", "dense")
                 ),
             )
             for layer in choice.layers
+            for absent in ("none" if layer.seconds else "not timed",)
         ],
         left=3,
     )

@@ -33,7 +33,7 @@ class Setting:
         batch: Images at a time.
         threads: Of the engine.
         rounds: Turns of what is compared in the end; half as many on the way there.
-        patience: Seconds, at the most, for trying one layer after the other in the whole network.
+        patience: Seconds for the whole search; the last comparison with the dense network comes after it.
     """
 
     target: Target
