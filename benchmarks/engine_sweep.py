@@ -12,7 +12,8 @@ before anything is shipped.
     python benchmarks/engine_sweep.py --isa AVX2                  as oneDNN computes without AVX-512
     python benchmarks/engine_sweep.py --engine torch --every 20 --no-record
 
-Results of other processors and instruction sets stay in the file. Exit code 1: a combination is left unguarded.
+A sweep that was interrupted resumes (build/engine-sweep holds what it has found; delete it after a change to begin
+again). Results of other processors and instruction sets stay in the file. Exit code 1: a combination is left unguarded.
 """
 
 import argparse
@@ -34,6 +35,7 @@ from cruciform.measure import processor
 from cruciform.measure.record import record_result, today, versions
 
 RESULT = Path(__file__).parents[1] / "results" / "engine-sweep.json"
+JOURNALS = Path(__file__).parents[1] / "build" / "engine-sweep"
 DEBUG_MALLOC = "libc_malloc_debug.so.0"  # part of glibc since 2.34
 PACKAGES = ("onnxruntime", "openvino")
 ENGINES: dict[str, tuple[Callable[[], Iterable[Any]], Callable[[Any], list[Finding]]]] = {
@@ -52,9 +54,14 @@ def main() -> int:
     for engine in options.engine or ENGINES:
         start, (groups, sweep_group) = time.monotonic(), ENGINES[engine]
         chosen, findings = list(groups())[:: options.every], []
+        journal = JOURNALS / f"{engine}{options.isa and '-'}{options.isa}.jsonl"
+        known = _read_journal(journal) if options.record else {}
         with progress_bar(f"sweeping {engine}") as advance:
             for done, group in enumerate(chosen, 1):
-                findings += sweep_group(group)
+                if str(group) not in known:
+                    known[str(group)] = sweep_group(group)
+                    _add_to_journal(journal, str(group), known[str(group)])
+                findings += known[str(group)]
                 advance(done, len(chosen))
         counts = {**_counts(findings), "seconds": round(time.monotonic() - start)}
         print(engine, json.dumps(counts, indent=2), *(f for f in findings if f.is_unguarded), sep="\n", flush=True)
@@ -78,6 +85,18 @@ def _restart(isa: str) -> None:
     os.environ |= {"LD_PRELOAD": DEBUG_MALLOC, "MALLOC_CHECK_": "3", "OMP_NUM_THREADS": "1"}
     os.environ |= {"ONEDNN_MAX_CPU_ISA": isa} if isa else {}
     os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606
+
+
+def _read_journal(path: Path) -> dict[str, list[Finding]]:
+    """Returns what an interrupted sweep has found; delete the file to begin again."""
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    return {line["group"]: [Finding(**finding) for finding in line["findings"]] for line in map(json.loads, lines)}
+
+
+def _add_to_journal(path: Path, group: str, findings: Sequence[Finding]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"group": group, "findings": [asdict(finding) for finding in findings]}) + "\n")
 
 
 def _counts(findings: Sequence[Finding]) -> dict[str, int]:

@@ -69,7 +69,7 @@ def build(name: str) -> tuple[nn.Module, nn.Module | None, tuple[int, ...]]:
 def compare(name: str, target: str, tell: Tell) -> dict[str, Any]:
     """Measures one network in one engine."""
     model, original, size = build(name)
-    setting = Setting(TARGETS.get(target), size, rounds=8, patience=0)
+    setting = Setting(TARGETS.get(target), size, rounds=8)
     try:
         choice = choose_build(model, setting, tell=tell)
     except DeployError as error:

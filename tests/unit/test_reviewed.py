@@ -13,8 +13,8 @@ from cruciform.cli.common import console
 from cruciform.data.folder import FolderSource
 from cruciform.data.image_guard import refuse_many_scans
 from cruciform.data.shard_write import list_items
-from cruciform.deploy.build import largest_error
 from cruciform.deploy.capture import capture
+from cruciform.deploy.compare import compare
 from cruciform.deploy.linear import linear_as_convolution_
 from cruciform.deploy.targets import TARGETS
 from cruciform.errors import DataError
@@ -93,7 +93,7 @@ def test_a_flat_line_has_an_axis(low: float, high: float) -> None:
     assert len(set(ticks)) == len(ticks) >= 2
 
 
-def test_engines_are_compared_a_piece_at_a_time() -> None:
+def test_engines_are_compared_a_batch_at_a_time() -> None:
     sizes: list[int] = []
 
     class Watched(nn.Module):
@@ -102,8 +102,10 @@ def test_engines_are_compared_a_piece_at_a_time() -> None:
             return x.flatten(1)
 
     images = np.random.default_rng(0).random((150, 1, 2, 2), dtype=np.float32)
-    assert largest_error(Watched(), lambda given: given.reshape(len(given), -1), images) == 0
-    assert sizes == [64, 64, 22]
+    run = lambda given: given.reshape(len(given), -1)  # noqa: E731
+    found = compare(Watched(), run, images, batch=64, target=TARGETS.get("torch"), name="reshape")
+    assert found.error == 0
+    assert set(sizes) == {1, 64, 65}
 
 
 def test_a_kernel_that_is_computed_is_left_before_its_norm() -> None:

@@ -16,7 +16,7 @@ def bench(
     batch: Annotated[list[int] | None, typer.Option(min=1, help="Images at a time; may be repeated.")] = None,
     threads: Annotated[int, typer.Option(min=1, help="One: processor time; more: time on the wall.")] = 1,
     rounds: Annotated[int, typer.Option(min=2, help="Turns of each network; the shortest counts.")] = 7,
-    patience: Annotated[float, typer.Option(min=0, help="Seconds for each network's search, layer by layer.")] = 120,
+    patience: Annotated[float, typer.Option(min=0, help="Seconds for the whole search of each network.")] = 120,
     result: Annotated[
         Path | None, typer.Option(callback=ending(".json"), help="Record into this file, each part when it is done.")
     ] = None,

@@ -258,22 +258,39 @@ def find_target(name: str) -> "Target":
 
 
 @contextmanager
-def measuring() -> "Iterator[Callable[[str], None]]":
-    """Shows that something is being measured, and for how long; gives what takes words for what it is now."""
+def measuring(limit: float | None = None) -> "Iterator[Callable[[str], None]]":
+    """Shows that something is being measured, and for how long; gives what takes words for what it is now.
+
+    Args:
+        limit: Seconds that the search may take, where there is such a limit.
+    """
+    from cruciform.cli.heartbeat import heartbeat, watched
+
+    of = "" if limit is None else f" (the search has {limit:g} s)"
+    if not watched():
+        with heartbeat(of) as say:
+            yield lambda what: say(f"measuring {what}")
+        return
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
     with Progress(*columns, transient=True, console=console(error=True)) as bar:
-        task = bar.add_task("measuring")
-        yield lambda what: bar.update(task, description=f"measuring {what}")
+        task = bar.add_task(f"measuring{of}")
+        yield lambda what: bar.update(task, description=f"measuring {what}{of}")
 
 
 @contextmanager
 def progress_bar(what: str) -> "Iterator[Callable[[int, int], None]]":
     """Shows how far something is; gives what takes how much of how much is done."""
+    from cruciform.cli.heartbeat import heartbeat, watched
+
+    if not watched():
+        with heartbeat() as say:
+            yield lambda done, of: say(f"{what}, {done:,} of {of:,}")
+        return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, transient=True, console=console(error=True)) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, of: bar.update(task, completed=done, total=of)

@@ -10,7 +10,7 @@ from cruciform.data.image_guard import refuse_many_scans, refuse_many_segments
 from cruciform.data.pillow import Pillow, UnidentifiedImageError
 from cruciform.data.source import DATASETS, Image, Opening, Sample, digest_of, need_path
 from cruciform.errors import BadSampleError, DataError
-from cruciform.files import open_regular
+from cruciform.files import open_regular, read_bytes
 from cruciform.words import plural
 
 NAMES = {"train": ("train",), "test": ("val", "test", "validation")}
@@ -76,7 +76,7 @@ class FolderSource:
     def digest(self, index: int) -> str:
         """Returns a hash of the file's bytes, which must be an image, and of its label."""
         _, label = self[index]
-        return digest_of(self._files[index][0].read_bytes(), label)
+        return digest_of(read_bytes(self._files[index][0]), label)
 
 
 @DATASETS.register("folder")

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
@@ -15,7 +14,6 @@ from torch.fx import GraphModule
 from cruciform.deploy.forms import Form, build_form
 from cruciform.deploy.target import Engine, Target
 from cruciform.errors import DeployError, first_line, told_as
-from cruciform.measure.undisturbed import in_mode
 
 PLAIN = "plain"
 """The way in which a target writes a network unless it is told otherwise."""
@@ -23,9 +21,6 @@ PLAIN = "plain"
 
 RANGED = 32
 """Images of noise that an engine learns its ranges from, where only its time is asked for."""
-
-PIECE = 64
-"""Images that an engine is compared with PyTorch on at a time."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +33,7 @@ class Setting:
         batch: Images at a time.
         threads: Of the engine.
         rounds: Turns of what is compared in the end; half as many on the way there.
-        patience: Seconds, at the most, for trying one layer after the other in the whole network.
+        patience: Seconds for the whole search; the last comparison with the dense network comes after it.
     """
 
     target: Target
@@ -105,17 +100,3 @@ def noise(batch: int, size: tuple[int, ...], *, seed: int = 0) -> NDArray[Any]:
     """Returns images of noise: engines take the same time for them as for real ones."""
     images: NDArray[Any] = torch.randn(batch, *size, generator=torch.Generator().manual_seed(seed)).numpy()
     return images
-
-
-def largest_error(model: nn.Module, engine: Engine, images: NDArray[Any]) -> float:
-    """Returns how far an engine strays from PyTorch at the most, as a share of the output's range."""
-    # In pieces: what 300 large images make of a wide layer is more than most memories hold.
-    pieces = [images[first : first + PIECE] for first in range(0, len(images), PIECE)]
-    with torch.no_grad(), in_mode(model, training=False):
-        expected = np.concatenate([model(torch.from_numpy(piece)).numpy() for piece in pieces])
-    if not np.isfinite(expected).all():
-        raise DeployError("this network puts out numbers that are not finite, with which no engine can be compared")
-    # One number alone has no range: then its own size.
-    reach = float(np.ptp(expected)) or float(np.abs(expected).max()) or 1.0
-    found = np.concatenate([engine(piece) for piece in pieces])
-    return float(np.abs(found - expected).max() / reach)

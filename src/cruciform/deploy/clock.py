@@ -18,6 +18,26 @@ WARM_UP = 2
 LEAST_SECONDS = 0.02  # an engine is run so often in a turn that a turn lasts at least so long
 
 
+class Deadline:
+    """When a search shall be over.
+
+    Args:
+        seconds: From now on.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left; less than 0 where it has passed."""
+        return self._end - time.monotonic()
+
+    def part(self, fraction: float) -> "Deadline":
+        """Returns one for a fraction of the time that is left."""
+        return Deadline(fraction * self.left)
+
+
 @dataclass(frozen=True)
 class Timing:
     """The times of one engine, in seconds for one run.

@@ -10,11 +10,11 @@ from torch.fx import GraphModule
 
 from cruciform.deploy.graph import INSTANCE_NORM, export, without_warnings
 from cruciform.deploy.quiet import without_telemetry
-from cruciform.deploy.target import TARGETS, Engine, Target
+from cruciform.deploy.target import EXACT, TARGETS, Engine, Target
 from cruciform.errors import MissingExtraError
 
 FILE = "model.xml"
-TOLERANCE = {"f32": 1e-4, "bf16": 5e-2}
+TOLERANCE = {"f32": EXACT, "bf16": 5e-2}
 RISING = frozenset({"Relu", "Convolution", "MaxPool", "AvgPool", "Concat", "Reshape", "Result"})
 """What may read a max pooling without harm: activations that rise throughout, and what is no activation."""
 

@@ -3,7 +3,7 @@
 ::
 
     DIR/model.onnx        or what the engine calls it
-    DIR/deploy.json       the forms, their times, the versions, how far it strays from PyTorch
+    DIR/deploy.json       the forms, their times, the versions, how closely it was seen to compute what PyTorch does
     DIR/manifest.json     checksums of both
 """
 
@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from cruciform.deploy.build import Setting, build_engine, largest_error, noise
+from cruciform.deploy.build import Setting, build_graph, write_engine
 from cruciform.deploy.choose import Choice
 from cruciform.deploy.forms import composite_layers
 from cruciform.deploy.target import Engine
 from cruciform.deploy.targets import TARGETS
+from cruciform.deploy.verify import verify
 from cruciform.errors import DamagedError, DeployError, first_line, told_as
 from cruciform.files import new_directory, read_json, read_manifest, refuse_own_place, write_json
 from cruciform.measure.processor import emulation
@@ -48,14 +49,9 @@ def ship(
     """
     refuse_to_overwrite(directory)
     with new_directory(directory, manifest={"format": FORMAT}) as part:
-        engine = build_engine(model, choice.build, setting, part)
-        seen = setting.target.images  # in 8 bits noise is beyond the ranges of real images
-        error = largest_error(model, engine, noise(setting.batch, setting.input_size, seed=1) if seen is None else seen)
-        if not error <= setting.target.tolerance:  # what is not a number strays too
-            raise DeployError(
-                f"{target} strays from PyTorch by {error:.1e} of the output's range, more than "
-                f"{setting.target.tolerance:.0e}"
-            )
+        graph = build_graph(model, choice.build.forms, setting)
+        engine = write_engine(graph, choice.build.way, setting, part)
+        parity = verify(model, graph, engine, choice.build, setting, name=target)
         report = {
             "format": FORMAT,
             **about,
@@ -69,7 +65,7 @@ def ship(
             "dense_milliseconds": 1e3 * choice.dense.best if choice.dense else None,
             "of_dense": choice.timing.best / choice.dense.best if choice.dense else None,
             "verdict": verdict(choice),
-            "largest_error": error,
+            **parity.to_dict(),
             "emulated": emulation(setting.target.precision),
             "way": choice.build.way,
             "forms": dict(choice.build.forms),

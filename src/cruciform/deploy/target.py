@@ -14,6 +14,8 @@ from cruciform.registry import Registry
 Engine = Callable[[NDArray[Any]], NDArray[Any]]
 """Takes images, (batch, channels, …) in 32 bits, and returns the network's output."""
 
+EXACT = 1e-4
+"""The tolerance of what computes in float32."""
 IS_CODE = "such an artefact is code: opening it runs what is written in it"
 
 
@@ -24,7 +26,8 @@ class Target(ABC):
         packages: What must be installed for it, and is written down with its artefacts.
         extra: The extra of this library that installs it.
         precision: What it computes in.
-        tolerance: How far its results may stray from PyTorch's in 32 bits, as a share of the output's range.
+        tolerance: The largest difference from PyTorch in float32 that is allowed, as a fraction of the outputs' range
+            over inputs.
         needs_images: Whether it must see images before it can write, to learn the ranges of numbers from them.
         images: Those that it was given.
         danger: What a forged artefact could do when it is opened; such ones are opened with trust only.
@@ -33,7 +36,7 @@ class Target(ABC):
     packages: ClassVar[tuple[str, ...]]
     extra: ClassVar[str]
     precision: str = "f32"
-    tolerance: float = 1e-4
+    tolerance: float = EXACT
     needs_images: ClassVar[bool] = False
     images: NDArray[Any] | None = None
     danger: ClassVar[str] = ""

@@ -33,7 +33,8 @@ class Identity:
         id: What tells it from all others; None where the process can't see its directory.
         recipe: What it computes.
         sources: What on, as it is stored.
-        data: What is known of the data: ``classes``, ``class_names``, ``input_size``, ``samples``, and a fingerprint of each split.
+        data: What is known of the data: ``classes``, ``class_names``, ``input_size``, ``samples``, and a fingerprint of
+            each split.
         conditions: What equal bits depend on besides.
     """
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from cruciform.errors import RunError
+from cruciform.errors import CruciformError, RunError
+from cruciform.files import read_text
 
 LOCK = "lock"
 _NO_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
@@ -121,6 +122,6 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _holder(directory: Path) -> str:
-    with suppress(OSError):
-        return (directory / LOCK).read_text("utf-8").strip() or "another process"
+    with suppress(OSError, CruciformError):
+        return read_text(directory / LOCK).strip() or "another process"
     return "another process"

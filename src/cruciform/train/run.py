@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from cruciform.errors import RunError
-from cruciform.files import sweep, write_text
+from cruciform.files import read_text, sweep, write_text
 from cruciform.store.directory import CARD, copy_network
 from cruciform.train.checkpoint import Checkpoints
 from cruciform.train.cookbook import load_recipe
@@ -79,7 +79,7 @@ class Run:
     def id(self) -> str | None:
         """What tells it from all other runs; None where it has none, as those that older versions have made."""
         path = self.directory / ID
-        return path.read_text("utf-8").strip() if path.is_file() else None
+        return read_text(path).strip() if path.is_file() else None
 
     def settled(self, recipe: Recipe) -> Recipe:
         """Returns the recipe with the precision that the run began with, where the recipe leaves it open."""

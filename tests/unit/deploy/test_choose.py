@@ -1,8 +1,10 @@
 """Choosing by measuring, with engines whose speed we set: the fastest wins, and dense where nothing beats it."""
 
+import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,14 +14,16 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 
 from cruciform import convert
-from cruciform.deploy.build import Build, Setting, largest_error, noise
+from cruciform.deploy.build import Build, Setting
 from cruciform.deploy.choose import Choice, choose_build
 from cruciform.deploy.clock import Timing, time_engines
-from cruciform.deploy.forms import composite_layers
+from cruciform.deploy.compare import pytorch
+from cruciform.deploy.forms import build_form, composite_layers
 from cruciform.deploy.graph import CAT
 from cruciform.deploy.package import open_artefact, ship, verdict
 from cruciform.deploy.target import Engine, Target
 from cruciform.deploy.targets import TARGETS
+from cruciform.deploy.verify import verify
 from cruciform.errors import DeployError, ShapeError
 
 SIZE = (3, 16, 16)
@@ -85,7 +89,9 @@ def test_a_network_in_training_stays_in_training() -> None:
     model = network().train()
     setting = Setting(TARGETS.get("torch"), SIZE, rounds=1, patience=0)
     choose_build(model, setting)
-    largest_error(model, lambda images: np.zeros((len(images), 4), np.float32), noise(1, SIZE))
+    assert all(module.training for module in model.modules())
+    graph = build_form(model, {}, SIZE)
+    verify(model, graph, pytorch(graph), Build({}), setting, name="torch")
     assert all(module.training for module in model.modules())
 
 
@@ -137,6 +143,10 @@ def test_an_artefact_computes_the_same_and_notices_damage(tmp_path: Path) -> Non
     choice = some_choice(model)
     report = ship(model, choice, setting, tmp_path / "out", target="torch", about={"network": "test"})
     assert report["largest_error"] < 1e-5
+    assert report["verified"] == "on its own weights"
+    assert report["verified_batches"] == [1, 2, 3]
+    assert report["control_error"] > 1e-2
+    assert report["control_weights"] in dict(model.named_parameters())
     images = np.random.default_rng(0).normal(size=(2, *SIZE)).astype(np.float32)
     with torch.no_grad():
         expected = model(torch.from_numpy(images)).numpy()
@@ -162,7 +172,7 @@ def test_an_artefact_computes_the_same_and_notices_damage(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("wrong", [1.0, float("nan")])
-def test_an_engine_that_strays_is_not_shipped(tmp_path: Path, wrong: float) -> None:
+def test_an_engine_that_differs_is_not_shipped(tmp_path: Path, wrong: float) -> None:
     class Wrong(Paced):
         def load(self, folder: Path, *, threads: int) -> Engine:
             right = super().load(folder, threads=threads)
@@ -171,20 +181,9 @@ def test_an_engine_that_strays_is_not_shipped(tmp_path: Path, wrong: float) -> N
     model = network()
     setting = Setting(Wrong(lambda graph: 0.0), SIZE, rounds=1)
     choice = some_choice(model)
-    with pytest.raises(DeployError, match="strays from PyTorch"):
+    with pytest.raises(DeployError, match="wrong differs from PyTorch by"):
         ship(model, choice, setting, tmp_path / "out", target="wrong", about={"network": "test"})
     assert not (tmp_path / "out").exists()
-
-
-def test_a_network_of_one_output_can_be_compared_and_one_that_is_not_finite_can_not() -> None:
-    images = np.ones((1, *SIZE), np.float32)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(768, 1))
-    with torch.no_grad():
-        expected = model(torch.from_numpy(images)).numpy()
-    assert largest_error(model, lambda images: expected * (1 + 1e-6), images) == pytest.approx(1e-6, rel=0.2)
-    nn.init.constant_(model[1].weight, torch.nan)
-    with pytest.raises(DeployError, match="not finite"):
-        largest_error(model, lambda images: expected, images)
 
 
 @pytest.mark.slow
@@ -200,6 +199,65 @@ def test_layers_are_of_one_kind_only_where_all_that_decides_is_alike() -> None:
     choice = choose_build(model, Setting(Paced(price), (8, 16, 16), rounds=2))
     assert [times.kind for times in choice.layers] == [0, 1, 2]
     assert [choice.build.forms[str(index)] == "dense" for index in range(3)] == [True, False, True]
+
+
+class Slow(Paced):
+    """Takes ten seconds to build, by a clock of its own."""
+
+    def __init__(self, price: Callable[[GraphModule], float], monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(price)
+        self.now = 0.0
+        clock = SimpleNamespace(
+            monotonic=lambda: self.now, perf_counter=time.perf_counter, process_time=time.process_time
+        )
+        for module in ("clock", "choose"):
+            monkeypatch.setattr(f"cruciform.deploy.{module}.time", clock)
+
+    def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
+        self.now += 10
+        super().write(graph, input_size, folder, batch=batch)
+
+
+def deep(layers: int) -> nn.Module:
+    """Layers of as many kinds."""
+    torch.manual_seed(0)
+    widths = range(4, 4 + 2 * layers + 1, 2)
+    made = [nn.Conv2d(before, after, 3, padding=1) for before, after in itertools.pairwise(widths)]
+    return convert(nn.Sequential(*made), "lr").model.eval()
+
+
+def test_one_time_limit_holds_for_the_whole_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Slow(lambda graph: 0.0, monkeypatch)
+    told: dict[str, float] = {}
+    setting = Setting(target, (4, 8, 8), rounds=1, patience=80)
+    choice = choose_build(deep(5), setting, tell=lambda what: told.setdefault(what, target.now))
+    assert told["whole networks"] == 60, "layers alone get half of it, and what was begun ends; all five would take 150"
+    assert told["the chosen network against the dense one"] == 70, "one network; the next would take too long"
+    assert target.now == 80, "after the search: the dense network"
+    assert choice.dense is not None
+    assert [bool(layer.seconds) for layer in choice.layers] == [True, True, False, False, False]
+    assert "layer 2 alone: the search has 80 s, and they were over" in choice.untried
+    assert "all split, plain: the search has 80 s, and they were over" in choice.untried
+
+
+def test_without_any_time_dense_still_wins_where_it_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ways(Slow):
+        def ways(self, batch: int, input_size: tuple[int, ...]) -> dict[str, Target]:
+            return {"quick": self}
+
+    target = Ways(lambda graph: 0.003 * count(graph, torch.ops.aten.conv2d.default), monkeypatch)
+    choice = choose_build(deep(3), Setting(target, (4, 8, 8), rounds=2, patience=0))
+    assert choice.build.is_dense
+    assert not any(layer.seconds for layer in choice.layers)
+    assert {name for name in choice.tried if name.startswith("dense")} == {"dense, plain", "dense, quick"}
+    assert verdict(choice) == "basis filters do not pay here; shipped as the equal dense network"
+
+
+def test_without_any_time_basis_filters_are_shipped_where_they_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Slow(lambda graph: 0.02 / count(graph, torch.ops.aten.conv2d.default), monkeypatch)
+    choice = choose_build(deep(3), Setting(target, (4, 8, 8), rounds=2, patience=0))
+    assert choice.pays
+    assert set(choice.build.forms.values()) == {"tail"}
 
 
 class Two(nn.Module):

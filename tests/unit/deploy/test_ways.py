@@ -9,18 +9,26 @@ import torch
 from torch import nn
 
 from cruciform import convert, create_model
-from cruciform.deploy.build import PLAIN, Build, Setting, build_engine, largest_error, noise
+from cruciform.deploy.build import PLAIN, Build, Setting, build_engine
 from cruciform.deploy.capture import capture
+from cruciform.deploy.compare import check_inputs, compare
 from cruciform.deploy.cut import cut
 from cruciform.deploy.forms import FORMS, composite_layers
 from cruciform.deploy.graph import aten
 from cruciform.deploy.linear import linear_as_convolution_
 from cruciform.deploy.maps import FEWEST, volumes_as_maps_
 from cruciform.deploy.onnxruntime import OnnxRuntime, Way
+from cruciform.deploy.target import Engine
 from cruciform.deploy.targets import TARGETS
 from cruciform.errors import DeployError
 
 SIZE = (3, 16, 16)
+
+
+def error_of(model: nn.Module, engine: Engine, size: tuple[int, ...], batch: int) -> float:
+    """The largest error at 1, at a batch size, and at one more."""
+    target = TARGETS.get("onnxruntime")
+    return compare(model.eval(), engine, check_inputs(8, size), batch=batch, target=target, name="onnxruntime").error
 
 
 class Classifier(nn.Module):
@@ -79,8 +87,7 @@ def test_every_way_of_onnx_runtime_computes_the_same_for_any_number_of_images(ba
     for way in setting.ways():
         (tmp_path / way).mkdir()
         engine = build_engine(model, Build({}, way), setting, tmp_path / way)
-        for images in (1, 3):
-            assert largest_error(model, engine, noise(images, SIZE)) < 1e-5
+        assert error_of(model, engine, SIZE, 3) < 1e-5
 
 
 @pytest.mark.slow
@@ -97,7 +104,7 @@ def test_maps_of_several_images_go_through_a_loop_too(tmp_path: Path) -> None:
     setting = Setting(TARGETS.get("onnxruntime"), SIZE, 4)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3)).eval()
     engine = build_engine(model, Build({}, "image by image"), setting, tmp_path)
-    assert largest_error(model, engine, noise(5, SIZE)) < 1e-5
+    assert error_of(model, engine, SIZE, 4) < 1e-5
 
 
 VOLUME = (FEWEST, 6, 5, 7)
@@ -150,7 +157,7 @@ def test_a_converted_network_of_volumes_is_the_same_as_maps(tmp_path: Path) -> N
         build = Build(dict.fromkeys(composite_layers(model), form), "volumes as maps")
         (tmp_path / form).mkdir()
         engine = build_engine(model, build, setting, tmp_path / form)
-        assert largest_error(model, engine, noise(2, size)) < 1e-5
+        assert error_of(model, engine, size, 2) < 1e-5
 
 
 def test_a_way_that_does_not_apply_says_so(tmp_path: Path) -> None:
