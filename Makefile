@@ -35,7 +35,7 @@ test-slow: setup  ## the slow tier: EXAMPLES (2,000) for every law, and all test
 test-hostile: setup  ## 40,000 hostile inputs, under 8 minutes on 2 cores; records results/hostile.json
 	$(BIN)/python tests/hostile/run.py --record
 
-test-faults: setup  ## 1,300 injected faults, 6 minutes on 2 cores; records results/faults.json and docs/reliability.md
+test-faults: setup  ## 1,400 injected faults, 8 minutes on 2 cores; records results/faults.json and docs/reliability.md
 	$(BIN)/python tests/faults/run.py --record
 	$(BIN)/python benchmarks/numbers_in_texts.py
 

@@ -60,7 +60,8 @@ def main() -> int:
             for done, group in enumerate(chosen, 1):
                 if str(group) not in known:
                     known[str(group)] = sweep_group(group)
-                    _add_to_journal(journal, str(group), known[str(group)])
+                    if options.record:
+                        _add_to_journal(journal, str(group), known[str(group)])
                 findings += known[str(group)]
                 advance(done, len(chosen))
         counts = {**_counts(findings), "seconds": round(time.monotonic() - start)}

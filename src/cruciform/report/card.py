@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from cruciform.files import open_regular
+
 README = "README.md"
 MOST_BYTES = 1 << 16  # of a card; what is longer is none of ours
 _ROW = re.compile(r"\|([^|]+)\|([^|]+)\|")
@@ -26,7 +28,7 @@ class CardRow(NamedTuple):
 def read_card(directory: Path) -> tuple[CardRow, ...]:
     """Returns the rows of two cells of a model directory's README.md; none where there is no such file."""
     try:
-        with (directory / README).open("rb") as file:
+        with open_regular(directory / README) as file:
             text = file.read(MOST_BYTES).decode("utf-8", "replace")
     except OSError:
         return ()

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from cruciform.errors import CruciformError, RunError
+from cruciform.errors import RunError
 from cruciform.files import read_text
 
 LOCK = "lock"
@@ -122,6 +122,6 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _holder(directory: Path) -> str:
-    with suppress(OSError, CruciformError):
+    with suppress(OSError):
         return read_text(directory / LOCK).strip() or "another process"
     return "another process"
