@@ -35,6 +35,7 @@ def isolated(work: Callable[[Report], None], *, seconds: float) -> tuple[list[st
     Returns:
         The lines, and how it ended: "ok", or the exit code or signal.
     """
+    gc.freeze()  # what is loaded already need not be gone through in every process
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

@@ -15,6 +15,7 @@ from cruciform.deploy.graph import export, without_warnings
 from cruciform.deploy.image_by_image import image_by_image
 from cruciform.deploy.linear import linear_as_convolution_
 from cruciform.deploy.maps import volumes_as_maps_
+from cruciform.deploy.quiet import without_remarks
 from cruciform.deploy.target import TARGETS, Engine, Target
 from cruciform.errors import DeployError, MissingExtraError
 from cruciform.files import read_bytes
@@ -123,7 +124,7 @@ def _has_data_outside(message: Any) -> bool:
 def _program(graph: GraphModule, input_size: tuple[int, ...], *, batch: int) -> Any:
     program = export(graph, input_size, batch=batch)
     try:
-        with without_warnings():
+        with without_remarks():  # a network that needs none of them hears of torchvision's operators
             made = torch.onnx.export(program, dynamo=True, opset_version=OPSET, external_data=False, verbose=False)
     except ImportError as error:
         raise MissingExtraError(f"ONNX is not installed ({error}): pip install 'cruciform[onnx]'") from error
