@@ -83,7 +83,12 @@ def _options() -> argparse.Namespace:
 
 def _restart(isa: str) -> None:
     """Starts again under an allocator that checks its blocks, and with the instructions that were asked for."""
-    os.environ |= {"LD_PRELOAD": DEBUG_MALLOC, "MALLOC_CHECK_": "3", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+    os.environ |= {
+        "LD_PRELOAD": DEBUG_MALLOC,
+        "MALLOC_CHECK_": "3",
+        "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "passive",
+    }
     os.environ |= {"ONEDNN_MAX_CPU_ISA": isa} if isa else {}
     os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606
 

@@ -5,7 +5,10 @@ import textwrap
 
 import pytest
 import torch
+from torch import nn
 
+from cruciform.deploy.build import Setting, build_graph
+from cruciform.deploy.targets import TARGETS
 from cruciform.errors import NotLinearError, ShapeError
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import spec_of
@@ -188,3 +191,20 @@ def test_a_volume_in_16_bits_is_computed_as_in_32(scheme: str, padding: int, gen
             found.append((y, *torch.autograd.grad(y.square().mean(), tuple(layer.parameters()))))
         for low, high in zip(*found, strict=True):
             assert (low - high).norm() < 0.02 * high.norm()
+
+
+def test_strides_are_exported_as_they_are_to_other_engines_only() -> None:
+    layer = CompositeConv(make_plan(ConvSpec(1, 6, (3, 3, 3), stride=2, padding=1), "cross3"))
+    found = {}
+    for name in ("torch", "onnxruntime"):
+        graph = build_graph(nn.Sequential(layer), {}, Setting(TARGETS.get(name), (1, 8, 8, 8)))
+        found[name] = {str(node.target) for node in graph.graph.nodes if node.op == "call_function"}
+    assert found["onnxruntime"] == {"aten.conv3d.default", "aten.cat.default"}
+    assert "aten.slice.Tensor" in found["torch"]
+
+
+@pytest.mark.slow
+def test_strided_volumes_compile_without_a_graph_break() -> None:
+    layer = CompositeConv(make_plan(ConvSpec(1, 6, (3, 3, 3), stride=2, padding=1), "cross3"))
+    x = torch.randn(2, 1, 8, 8, 8)
+    torch.testing.assert_close(torch.compile(layer, backend="aot_eager", fullgraph=True)(x), layer(x))

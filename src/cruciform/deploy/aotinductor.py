@@ -25,6 +25,7 @@ class AotInductor(Target):
 
     packages = ("torch",)
     extra = "train"
+    computes_by_torch = True
     danger = IS_CODE
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:

@@ -1,7 +1,7 @@
 """A network built for an engine: where it shall run, which equal form each layer has, and how it is written."""
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from torch.fx import GraphModule
 from cruciform.deploy.forms import Form, build_form
 from cruciform.deploy.target import Engine, Target
 from cruciform.errors import DeployError, first_line, told_as
+from cruciform.nn.strided_volumes import for_other_engines
 
 PLAIN = "plain"
 """The way in which a target writes a network unless it is told otherwise."""
@@ -81,7 +82,7 @@ def build_engine(model: nn.Module, build: Build, setting: Setting, folder: Path)
 def build_graph(model: nn.Module, forms: Mapping[str, Form], setting: Setting) -> GraphModule:
     """Returns a network with its layers in some forms."""
     # A graph for one image alone would be made for no other number.
-    with _unable("can't be captured"):
+    with _unable("can't be captured"), nullcontext() if setting.target.computes_by_torch else for_other_engines():
         return build_form(model, forms, setting.input_size, batch=max(2, setting.batch))
 
 

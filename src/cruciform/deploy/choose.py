@@ -273,7 +273,7 @@ class _Bench:
 
     def skip(self, name: str) -> None:
         """Notes what there was no time for."""
-        self.untried.append(f"{name}: the search has {self.setting.patience:g} s, and they were over")
+        self.untried.append(f"{name}: left out, since the search limit of {self.setting.patience:g} s was reached")
 
     def unable(self) -> DeployError:
         """Returns an error for a network that can't be built in any form."""

@@ -28,6 +28,7 @@ class Eager(Target):
 
     packages = ("torch",)
     extra = "train"
+    computes_by_torch = True
     danger = IS_CODE  # torch's archives hold pickles
 
     def __init__(self, *, compiled: bool) -> None:

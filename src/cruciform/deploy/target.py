@@ -30,6 +30,7 @@ class Target(ABC):
             over inputs.
         needs_images: Whether it must see images before it can write, to learn the ranges of numbers from them.
         images: Those that it was given.
+        computes_by_torch: Whether it runs torch's own convolutions, whose defects must be computed around.
         danger: What a forged artefact could do when it is opened; such ones are opened with trust only.
     """
 
@@ -39,6 +40,7 @@ class Target(ABC):
     tolerance: float = EXACT
     needs_images: ClassVar[bool] = False
     images: NDArray[Any] | None = None
+    computes_by_torch: ClassVar[bool] = False
     danger: ClassVar[str] = ""
 
     def with_images(self, images: NDArray[Any]) -> "Target":

@@ -39,6 +39,7 @@ class TorchInt8(Target):
     precision = "int8"
     tolerance = 0.1
     needs_images = True
+    computes_by_torch = True
     danger = IS_CODE  # it is compiled, as aotinductor's are
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:

@@ -7,6 +7,9 @@
 - In 16 bits the gradient of the input is left uninitialised where no window reads the input, behind the last one.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final
 
 import torch
@@ -18,11 +21,25 @@ from cruciform.spec import Ints, span
 HALVES: Final = (torch.bfloat16, torch.float16)
 
 
+_FOR_OTHERS: ContextVar[bool] = ContextVar("for_other_engines", default=False)
+
+
+@contextmanager
+def for_other_engines() -> Iterator[None]:
+    """Lets networks be exported with their strides, within: other engines compute them rightly, and faster so."""
+    token = _FOR_OTHERS.set(True)
+    try:
+        yield
+    finally:
+        _FOR_OTHERS.reset(token)
+
+
 def strided_conv3d(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints, padding: Ints, dilation: Ints, groups: int
 ) -> Tensor:
     """Computes ``F.conv3d``, whose arguments these are."""
-    if x.device.type == "cpu":
+    # The first is asked first, since torch.compile can't look into a context.
+    if x.device.type == "cpu" and (torch.compiler.is_dynamo_compiling() or not _FOR_OTHERS.get()):
         if max(weight.shape[2:4]) == 1 and max(stride[:2]) > 1:
             # What a stride across the line passes over is left out first; then there is no such stride.
             x = F.pad(x, (0, 0, padding[1], padding[1], padding[0], padding[0])) if any(padding[:2]) else x

@@ -236,8 +236,8 @@ def test_one_time_limit_holds_for_the_whole_search(monkeypatch: pytest.MonkeyPat
     assert target.now == 80, "after the search: the dense network"
     assert choice.dense is not None
     assert [bool(layer.seconds) for layer in choice.layers] == [True, True, False, False, False]
-    assert "layer 2 alone: the search has 80 s, and they were over" in choice.untried
-    assert "all split, plain: the search has 80 s, and they were over" in choice.untried
+    assert "layer 2 alone: left out, since the search limit of 80 s was reached" in choice.untried
+    assert "all split, plain: left out, since the search limit of 80 s was reached" in choice.untried
 
 
 def test_without_any_time_dense_still_wins_where_it_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
