@@ -208,3 +208,20 @@ def test_strided_volumes_compile_without_a_graph_break() -> None:
     layer = CompositeConv(make_plan(ConvSpec(1, 6, (3, 3, 3), stride=2, padding=1), "cross3"))
     x = torch.randn(2, 1, 8, 8, 8)
     torch.testing.assert_close(torch.compile(layer, backend="aot_eager", fullgraph=True)(x), layer(x))
+
+
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kernel", [(1, 1, 3), (1, 3, 3), (1, 3, 1), (3, 1, 1), (1, 1, 1)])
+def test_strided_volumes_are_what_torch_computes_in_64_bits(
+    kernel: tuple[int, int, int], dtype: torch.dtype, *, batched: bool
+) -> None:
+    spec = ConvSpec(2, 5, kernel, stride=(2, 2, 2), padding=(1, 1, 1))
+    layer = CompositeConv(LayerPlan(spec, (Stage((FilterGroup(kernel, 5),)),)), dtype=dtype)
+    x = torch.randn(*((2,) if batched else ()), 2, 8, 9, 7).to(dtype).requires_grad_()
+    exact = x.detach().double().requires_grad_()
+    weight, bias = (tensor.detach().double() for tensor in (layer.weight_0_0, layer.bias_0_0))
+    pair = layer(x), torch.nn.functional.conv3d(exact, weight, bias, 2, 1)
+    torch.testing.assert_close(pair[0].double(), pair[1], atol=0.05, rtol=0.02)
+    gradients = [torch.autograd.grad(y.square().sum(), z)[0].double() for y, z in zip(pair, (x, exact), strict=True)]
+    torch.testing.assert_close(*gradients, atol=0.2, rtol=0.05)

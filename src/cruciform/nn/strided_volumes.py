@@ -2,8 +2,8 @@
 
 ``python benchmarks/engine_sweep.py`` finds such defects, and shows that none is left. Known ones:
 
-- A 1×1×k kernel with a stride along another axis: with one input channel, channels last, the process ends (heap
-  corruption, with and without gradients); in 16 bits the output is noise.
+- A kernel of one tap along the depth, with a stride there: with one input channel, channels last, the process ends
+  (heap corruption, with and without gradients). A 1×1×k kernel with a stride across it: in 16 bits noise.
 - In 16 bits the gradient of the input is left uninitialised where no window reads the input, behind the last one.
 """
 
@@ -40,11 +40,15 @@ def strided_conv3d(
     """Computes ``F.conv3d``, whose arguments these are."""
     # The first is asked first, since torch.compile can't look into a context.
     if x.device.type == "cpu" and (torch.compiler.is_dynamo_compiling() or not _FOR_OTHERS.get()):
-        if max(weight.shape[2:4]) == 1 and max(stride[:2]) > 1:
-            # What a stride across the line passes over is left out first; then there is no such stride.
-            x = F.pad(x, (0, 0, padding[1], padding[1], padding[0], padding[0])) if any(padding[:2]) else x
-            x = x[..., :: stride[0], :: stride[1], :]
-            stride, padding = (1, 1, stride[2]), (0, 0, padding[2])
+        depth, height = weight.shape[2] == 1, max(weight.shape[2:4]) == 1
+        steps = stride[0] if depth else 1, stride[1] if height else 1
+        if max(steps) > 1:
+            # What a stride across the kernel passes over is left out first; then there is no such stride.
+            pads = padding[0] if depth else 0, padding[1] if height else 0
+            x = F.pad(x, (0, 0, pads[1], pads[1], pads[0], pads[0])) if any(pads) else x
+            x = x[..., :: steps[0], :: steps[1], :]
+            stride = (stride[0] // steps[0], stride[1] // steps[1], stride[2])
+            padding = (padding[0] - pads[0], padding[1] - pads[1], padding[2])
         if x.requires_grad and torch.is_grad_enabled() and _in_16_bits(x):
             x = _without_unread_ends(x, weight.shape[2:], stride, padding, dilation)
     return F.conv3d(x, weight, bias, stride, padding, dilation, groups)
@@ -56,7 +60,7 @@ def _in_16_bits(x: Tensor) -> bool:
 
 def _without_unread_ends(x: Tensor, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Tensor:
     """Cuts off, behind each axis, what no window reads: the gradient there is then filled with zeros by autograd."""
-    for axis, (k, step, pad, tap) in enumerate(zip(kernel, stride, padding, dilation, strict=True), start=2):
+    for axis, (k, step, pad, tap) in enumerate(zip(kernel, stride, padding, dilation, strict=True), start=-3):
         size, window = x.shape[axis], span(k, tap)
         read = (size + 2 * pad - window) // step * step + window - pad
         if read < size:
