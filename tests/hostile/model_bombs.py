@@ -113,6 +113,7 @@ def prepare_run(folder: Path) -> None:
     learner = Learner(recipe, model, Alone(torch.device("cpu")), classes=10)
     tensors, values = learner.state()
     data = {"classes": 10, "input_size": [3, 32, 32], "samples": 4}
+    (folder / "run").mkdir()
     Checkpoints(folder / "run" / "checkpoints").save(1, tensors, {"learner": values, "data": data},
                                                      never_finite=learner.never_finite)  # fmt: skip
     (folder / "run" / RUN_RECIPE).write_text(recipe.model_dump_json())
