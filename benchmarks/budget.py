@@ -20,24 +20,24 @@ import torch
 from scipy.stats import spearmanr
 from torch import nn
 
-from cruciform.budget.api import BudgetPlan, Limit, choose
-from cruciform.budget.network import time_network
-from cruciform.budget.survey import SECONDS, Survey, Valuation, survey_network
-from cruciform.cli.common import measuring
-from cruciform.cli.progress import make_observer
-from cruciform.conversion.api import convert
-from cruciform.data.whitening import cache_folder
-from cruciform.deploy.bench import prefixed
-from cruciform.deploy.build import Setting
-from cruciform.deploy.choose import Tell
-from cruciform.deploy.forms import Form
-from cruciform.deploy.targets import TARGETS
+from cruciform.budgets.budget_plan import BudgetPlan, Limit, choose
+from cruciform.budgets.network_time import time_network
+from cruciform.budgets.survey import SECONDS, Survey, Valuation, survey_network
+from cruciform.cli.shared.common import measuring
+from cruciform.cli.shared.run_progress import make_observer
+from cruciform.conversion.convert import convert
+from cruciform.data.transforms.whitening import cache_folder
+from cruciform.deployment.bench.bench import prefixed
+from cruciform.deployment.search.build import Setting
+from cruciform.deployment.search.choose import Tell
+from cruciform.deployment.search.layer_forms import Form
+from cruciform.deployment.targets.registered import TARGETS
 from cruciform.errors import BudgetError
 from cruciform.measure.record import record_result
 from cruciform.models.zoo import create_model
-from cruciform.sources.build import build_network
-from cruciform.train.cookbook import load_recipe
-from cruciform.train.race import Contestant, run_race
+from cruciform.sources.build_network import build_network
+from cruciform.training.experiments.race import Contestant, run_race
+from cruciform.training.recipe.cookbook import load_recipe
 
 RESULT = Path(__file__).parents[1] / "results" / "budget.json"
 NETWORKS = {

@@ -28,12 +28,20 @@ from pathlib import Path
 
 from quiet_speeds import at_quiet_speed
 
-from cruciform.cli.progress import make_observer
+from cruciform.cli.shared.run_progress import make_observer
 from cruciform.measure.record import record_result
 from cruciform.plot.race import draw_race
-from cruciform.train.cookbook import load_recipe
-from cruciform.train.race import Contestant, Finish, Processes, by_contestant, curves, run_race, summarise
-from cruciform.train.race_result import add_finish, read_finishes
+from cruciform.training.experiments.race import (
+    Contestant,
+    Finish,
+    Processes,
+    by_contestant,
+    curves,
+    run_race,
+    summarise,
+)
+from cruciform.training.experiments.race_result import add_finish, read_finishes
+from cruciform.training.recipe.cookbook import load_recipe
 
 ROOT = Path(__file__).parents[1]
 RESULT, PICTURE = ROOT / "results" / "cifar10.json", ROOT / "docs" / "cifar10.png"

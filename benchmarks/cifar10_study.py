@@ -14,10 +14,10 @@ import tempfile
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from cruciform.cli.progress import make_observer
-from cruciform.train.cookbook import load_recipe
-from cruciform.train.race import Contestant, run_race
-from cruciform.train.race_result import add_finish, read_finishes, record_race
+from cruciform.cli.shared.run_progress import make_observer
+from cruciform.training.experiments.race import Contestant, run_race
+from cruciform.training.experiments.race_result import add_finish, read_finishes, record_race
+from cruciform.training.recipe.cookbook import load_recipe
 
 RESULT = Path(__file__).parents[1] / "results" / "cifar10-study.json"
 HELD_OUT = "data.holdout=5000"

@@ -30,8 +30,8 @@ from typing import Any
 from engine_cases import Finding, sweep_torch, torch_groups
 from exported_cases import exported_groups, sweep_exported
 
-from cruciform.cli.common import progress_bar
-from cruciform.measure import processor
+from cruciform.cli.shared.common import progress_bar
+from cruciform.machine import processor
 from cruciform.measure.record import record_result, today, versions
 
 RESULT = Path(__file__).parents[1] / "results" / "engine-sweep.json"

@@ -15,11 +15,11 @@ from isolation import Report, isolated
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cruciform.deploy.build import Setting, build_graph, noise, write_engine
-from cruciform.deploy.compare import compare
-from cruciform.deploy.forms import FORMS
-from cruciform.deploy.target import Engine
-from cruciform.deploy.targets import TARGETS
+from cruciform.deployment.parity.compare import compare
+from cruciform.deployment.search.build import Setting, build_graph, noise, write_engine
+from cruciform.deployment.search.layer_forms import FORMS
+from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import Engine
 from cruciform.errors import DeployError
 from cruciform.nn.composite import CompositeConv
 from cruciform.plan import FilterGroup, LayerPlan, Stage

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from quiet_speeds import at_quiet_speed
 
-from cruciform.cli.progress import make_observer
-from cruciform.data.shard_index import MANIFEST
+from cruciform.cli.shared.run_progress import make_observer
 from cruciform.data.shard_write import Writing, list_items, write_shards
-from cruciform.train.cookbook import load_recipe
-from cruciform.train.race import Contestant, Finish, run_race
-from cruciform.train.race_result import add_finish, read_finishes, record_race
+from cruciform.data.sharding.shard_index import MANIFEST
+from cruciform.training.experiments.race import Contestant, Finish, run_race
+from cruciform.training.experiments.race_result import add_finish, read_finishes, record_race
+from cruciform.training.recipe.cookbook import load_recipe
 
 RESULT = Path(__file__).parents[1] / "results" / "imagenette.json"
 DATA = Path(os.environ.get("CRUCIFORM_DATA", "."))

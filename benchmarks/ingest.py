@@ -26,12 +26,12 @@ from PIL import Image as Pillow
 
 from cruciform.data.loader import Loader
 from cruciform.data.order import Order
-from cruciform.data.shard_index import INDEX, MANIFEST, NAMES, RECORD, File, Manifest
+from cruciform.data.sets.shards import ShardSource
 from cruciform.data.shard_verify import verify_shards
 from cruciform.data.shard_write import Listing, Writing, list_items, write_shards
-from cruciform.data.shards import ShardSource
-from cruciform.data.storage import open_storage
-from cruciform.data.transforms import RandomCrop
+from cruciform.data.sharding.shard_index import INDEX, MANIFEST, NAMES, RECORD, File, Manifest
+from cruciform.data.sharding.storage import open_storage
+from cruciform.data.transforms.transforms import RandomCrop
 from cruciform.errors import DataError
 from cruciform.measure.record import peak_memory, record_result
 

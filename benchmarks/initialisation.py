@@ -14,8 +14,8 @@ from rich.progress import track
 from cruciform.measure.gradients import diagnose
 from cruciform.measure.record import record_result
 from cruciform.models.zoo import create_model, list_models
-from cruciform.nn.init import DEFAULT_RULE, RULES
-from cruciform.nn.initialise import suited_rule
+from cruciform.nn.init_rules import DEFAULT_RULE, RULES
+from cruciform.nn.initialize import suited_rule
 
 SEEDS = 3
 RESULT = Path(__file__).parents[1] / "results" / "initialisation.json"

@@ -17,15 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from cruciform.deploy.build import Build, Setting, build_engine
-from cruciform.deploy.clock import Timing, time_engines
-from cruciform.deploy.forms import Form, composite_layers
-from cruciform.deploy.target import Engine
-from cruciform.deploy.targets import TARGETS
+from cruciform.deployment.search.build import Build, Setting, build_engine
+from cruciform.deployment.search.clock import Timing, time_engines
+from cruciform.deployment.search.layer_forms import Form, composite_layers
+from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import Engine
 from cruciform.measure.record import record_result
-from cruciform.train.judge import trained_network
-from cruciform.train.prepared import Prepared, prepared_batches, sample_images
-from cruciform.train.run import Run
+from cruciform.training.engine.sample_images import Prepared, prepared_batches, sample_images
+from cruciform.training.evaluate_run import trained_network
+from cruciform.training.run.run import Run
 
 RESULT = Path(__file__).parents[1] / "results" / "int8.json"
 BASELINE = "openvino"

@@ -9,8 +9,8 @@ import json
 from importlib.metadata import version
 from pathlib import Path
 
-from cruciform.sources.build import SOURCES
-from cruciform.sources.names import ZOO
+from cruciform.sources.build_network import SOURCES
+from cruciform.sources.network_names import ZOO
 
 NAMES = Path(__file__).parents[1] / "src" / "cruciform" / "sources" / "names.json"
 

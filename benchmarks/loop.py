@@ -19,16 +19,16 @@ import torch.nn.functional as F
 from cruciform import create_model
 from cruciform.data.loader import Loader
 from cruciform.data.order import Order
-from cruciform.data.source import DATASETS, ArraySource
-from cruciform.data.transforms import Mirror, RandomCrop
+from cruciform.data.samples.source import DATASETS, ArraySource
+from cruciform.data.transforms.transforms import Mirror, RandomCrop
 from cruciform.measure.record import record_result
-from cruciform.train.given import Inputs
-from cruciform.train.loop import train
-from cruciform.train.observer import Observer, StepRecord
-from cruciform.train.recipe import Recipe
-from cruciform.train.run import Run
-from cruciform.train.runtime import Alone
-from cruciform.train.table import read_table
+from cruciform.training.engine.loop import train
+from cruciform.training.recipe.python_objects import Inputs
+from cruciform.training.recipe.recipe import Recipe
+from cruciform.training.recipe.table import read_table
+from cruciform.training.run.observer import Observer, StepRecord
+from cruciform.training.run.run import Run
+from cruciform.training.runtime.runtime import Alone
 
 ROUNDS, STEPS, WARM, BATCH = 8, 14, 2, 128
 RESULT = Path(__file__).parents[1] / "results" / "loop.json"

@@ -18,20 +18,20 @@ import torch
 from torch import nn
 
 from cruciform import convert
-from cruciform.cli.common import measuring
+from cruciform.cli.shared.common import measuring
 from cruciform.conversion.dense import collapse
-from cruciform.deploy.bench import prefixed
-from cruciform.deploy.build import Build, Setting, build_engine, noise
-from cruciform.deploy.choose import Tell, choose_build
-from cruciform.deploy.clock import time_engines
-from cruciform.deploy.forms import build_form
-from cruciform.deploy.package import verdict
-from cruciform.deploy.targets import TARGETS
+from cruciform.deployment.artifact import verdict
+from cruciform.deployment.bench.bench import prefixed
+from cruciform.deployment.search.build import Build, Setting, build_engine, noise
+from cruciform.deployment.search.choose import Tell, choose_build
+from cruciform.deployment.search.clock import time_engines
+from cruciform.deployment.search.layer_forms import build_form
+from cruciform.deployment.targets.registered import TARGETS
 from cruciform.errors import DeployError, NotLinearError
 from cruciform.measure.record import record_result, today
 from cruciform.models.network import MODELS
 from cruciform.models.zoo import create_model
-from cruciform.sources.build import build_network
+from cruciform.sources.build_network import build_network
 
 ROUNDS = 30
 SCHEME = "lr"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import onnxruntime
 from numpy.typing import NDArray
 
-from cruciform.deploy.onnxruntime import FILE
+from cruciform.deployment.targets.onnxruntime import FILE
 
 ENDING = "_kernel_time"
 

@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 from torch import nn
 
 from cruciform import convert
-from cruciform.cli.common import measuring
-from cruciform.data.open import open_dataset
-from cruciform.data.source import Opening
-from cruciform.deploy.build import Build, Setting, build_engine
-from cruciform.deploy.forms import composite_layers
-from cruciform.deploy.targets import TARGETS
+from cruciform.cli.shared.common import measuring
+from cruciform.data.open_dataset import open_dataset
+from cruciform.data.samples.source import Opening
+from cruciform.deployment.search.build import Build, Setting, build_engine
+from cruciform.deployment.search.layer_forms import composite_layers
+from cruciform.deployment.targets.registered import TARGETS
 from cruciform.errors import CruciformError
 from cruciform.measure.record import record_result
 from cruciform.models.zoo import create_model
-from cruciform.sources.build import build_network
+from cruciform.sources.build_network import build_network
 
 IMAGES, BATCH, MARGIN = 512, 16, 1e-3
 RESULT = Path(__file__).parents[1] / "results" / "parity.json"

@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from cruciform.train.race import Finish
+from cruciform.training.experiments.race import Finish
 
 SPEEDS = Path(__file__).parents[1] / "results" / "training-speed.json"
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import cifar10
 
-from cruciform.conversion.report import ConversionReport
-from cruciform.data.cifar10 import CLASSES
+from cruciform.conversion.conversion_report import ConversionReport
+from cruciform.data.sets.cifar10 import CLASSES
 from cruciform.measure.macs import profile
 from cruciform.store.directory import Base, save
 from cruciform.store.interface import Interface
-from cruciform.train.judge import trained_network
-from cruciform.train.race import Finish, read_finish
-from cruciform.train.race_result import read_finishes
-from cruciform.train.run import Run
+from cruciform.training.evaluate_run import trained_network
+from cruciform.training.experiments.race import Finish, read_finish
+from cruciform.training.experiments.race_result import read_finishes
+from cruciform.training.run.run import Run
 
 MODELS = Path(__file__).parents[1] / "models"
 NETWORKS = (cifar10.LOW_RANK, "nin_c3_lr")

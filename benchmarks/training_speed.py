@@ -23,11 +23,11 @@ from torch.profiler import ProfilerActivity, profile
 from cruciform.data.loader import Batch
 from cruciform.measure import macs
 from cruciform.measure.record import hardware, record_result, today
-from cruciform.train.cookbook import load_recipe
-from cruciform.train.learner import Learner
-from cruciform.train.network import build_model
-from cruciform.train.recipe import Recipe
-from cruciform.train.runtime import Alone
+from cruciform.training.engine.learner import Learner
+from cruciform.training.recipe.cookbook import load_recipe
+from cruciform.training.recipe.recipe import Recipe
+from cruciform.training.runtime.runtime import Alone
+from cruciform.training.setup.recipe_network import build_model
 
 RESULT = Path(__file__).parents[1] / "results" / "training-speed.json"
 FAST = ("cifar_fast", "cifar_fast_lr", "cifar_fast_cross", "cifar_fast_lr3", "cifar_fast_lr3_wide")

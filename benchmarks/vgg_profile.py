@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from ort_profile import Operation, by_kind, profile_runs
 
-from cruciform.deploy.build import Build, Setting, build_engine, noise
-from cruciform.deploy.targets import TARGETS
+from cruciform.deployment.search.build import Build, Setting, build_engine, noise
+from cruciform.deployment.targets.registered import TARGETS
 from cruciform.measure.macs import profile
 from cruciform.measure.record import record_result
 from cruciform.models.zoo import create_model

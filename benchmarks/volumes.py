@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from cruciform.cli.common import measuring
-from cruciform.deploy.bench import prefixed
-from cruciform.deploy.build import Setting
-from cruciform.deploy.choose import Tell, choose_build
-from cruciform.deploy.package import open_artefact, ship
-from cruciform.deploy.suites import AS, build_suite_network
-from cruciform.deploy.targets import TARGETS
+from cruciform.cli.shared.common import measuring
+from cruciform.deployment.artifact import open_artefact, ship
+from cruciform.deployment.bench.bench import prefixed
+from cruciform.deployment.bench.suites import AS, build_suite_network
+from cruciform.deployment.search.build import Setting
+from cruciform.deployment.search.choose import Tell, choose_build
+from cruciform.deployment.targets.registered import TARGETS
 from cruciform.measure.macs import profile
 from cruciform.measure.record import hardware, peak_memory, record_result, today
 

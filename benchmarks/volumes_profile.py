@@ -13,9 +13,9 @@ from typing import Any
 
 from ort_profile import by_kind, profile_runs
 
-from cruciform.deploy.build import Build, Setting, build_engine, noise
-from cruciform.deploy.suites import build_suite_network
-from cruciform.deploy.targets import TARGETS
+from cruciform.deployment.bench.suites import build_suite_network
+from cruciform.deployment.search.build import Build, Setting, build_engine, noise
+from cruciform.deployment.targets.registered import TARGETS
 from cruciform.measure.record import record_result
 
 RUNS = 8

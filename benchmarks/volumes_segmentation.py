@@ -31,12 +31,12 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cruciform.conversion.api import convert
+from cruciform.conversion.convert import convert
 from cruciform.errors import DataError
+from cruciform.machine.memory import keep_freed_memory
 from cruciform.measure.macs import profile
 from cruciform.measure.record import record_result
-from cruciform.sources.build import build_network
-from cruciform.train.memory import keep_freed_memory
+from cruciform.sources.build_network import build_network
 
 RESULT = Path(__file__).parents[1] / "results" / "volumes-segmentation.json"
 DATA = Path(os.environ.get("CRUCIFORM_DATA", "."))

@@ -27,14 +27,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cruciform.cli.progress import make_observer
+from cruciform.cli.shared.run_progress import make_observer
 from cruciform.files import write_text
 from cruciform.measure.record import peak_memory, record_result
-from cruciform.train.cookbook import load_recipe
-from cruciform.train.race import Contestant, run_race
-from cruciform.train.race_result import add_finish, read_finishes, record_race
-from cruciform.train.recipe import Recipe
-from cruciform.train.run import Run
+from cruciform.training.experiments.race import Contestant, run_race
+from cruciform.training.experiments.race_result import add_finish, read_finishes, record_race
+from cruciform.training.recipe.cookbook import load_recipe
+from cruciform.training.recipe.recipe import Recipe
+from cruciform.training.run.run import Run
 
 RESULTS = Path(__file__).parents[1] / "results"
 RESULT, STUDY = RESULTS / "volumes-training.json", RESULTS / "volumes-study.json"

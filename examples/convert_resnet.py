@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 import cruciform
-from cruciform.sources.build import build_network
+from cruciform.sources.build_network import build_network
 from cruciform.store.directory import Base
 
 SIZE = (3, 224, 224)

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from cruciform.conversion.api import convert, convert_, plan_conversion
+    from cruciform.conversion.convert import convert, convert_, plan_conversion
     from cruciform.errors import CruciformError
     from cruciform.measure.gradients import diagnose
     from cruciform.measure.macs import profile
-    from cruciform.models.card import model_card
+    from cruciform.models.model_card import model_card
     from cruciform.models.zoo import create_model, list_models
     from cruciform.nn.composite import CompositeConv
-    from cruciform.nn.initialise import initialise_
+    from cruciform.nn.initialize import initialise_
     from cruciform.plan import FilterGroup, LayerPlan, Stage
     from cruciform.schemes import cross, make_plan
     from cruciform.spec import ConvSpec
     from cruciform.store.directory import load, save
-    from cruciform.train.cookbook import load_recipe
-    from cruciform.train.start import train_network
+    from cruciform.training.recipe.cookbook import load_recipe
+    from cruciform.training.start import train_network
 
 _HOMES = {
     "CompositeConv": "nn.composite",
@@ -31,21 +31,21 @@ _HOMES = {
     "FilterGroup": "plan",
     "LayerPlan": "plan",
     "Stage": "plan",
-    "convert": "conversion.api",
-    "convert_": "conversion.api",
+    "convert": "conversion.convert",
+    "convert_": "conversion.convert",
     "create_model": "models.zoo",
     "cross": "schemes",
     "diagnose": "measure.gradients",
-    "initialise_": "nn.initialise",
+    "initialise_": "nn.initialize",
     "list_models": "models.zoo",
     "load": "store.directory",
-    "load_recipe": "train.cookbook",
+    "load_recipe": "training.recipe.cookbook",
     "make_plan": "schemes",
-    "model_card": "models.card",
-    "plan_conversion": "conversion.api",
+    "model_card": "models.model_card",
+    "plan_conversion": "conversion.convert",
     "profile": "measure.macs",
     "save": "store.directory",
-    "train_network": "train.start",
+    "train_network": "training.start",
 }
 
 __all__ = [

@@ -5,8 +5,8 @@ import torch
 
 from cruciform.errors import OptionError, ShapeError, UnknownNameError
 from cruciform.measure.gradients import diagnose
-from cruciform.models.card import model_card, published_rows
 from cruciform.models.googlenet import TrainingLogits
+from cruciform.models.model_card import model_card, published_rows
 from cruciform.models.zoo import create_model, list_models, model_config
 
 NAMES = list_models()

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from cruciform.coverage.run import list_networks
-from cruciform.deploy.package import REPORT
+from cruciform.coverage.coverage_run import list_networks
+from cruciform.deployment.artifact import REPORT
 from cruciform.errors import UnknownNameError
 from cruciform.models.zoo import list_models
-from cruciform.predict import request
-from cruciform.sources import names
-from cruciform.sources.build import SOURCES
-from cruciform.store import recognise
-from cruciform.train.layout import RUN_RECIPE
+from cruciform.prediction import request
+from cruciform.sources import network_names as names
+from cruciform.sources.build_network import SOURCES
+from cruciform.store import recognize as recognise
+from cruciform.store.run_marker import RUN_RECIPE
 
 LISTED = json.loads(names.NAMES.read_text("utf-8"))
 

@@ -5,8 +5,8 @@ import torch
 
 from cruciform.nn.activations import ACTIVATIONS, gain_squared
 from cruciform.nn.composite import CompositeConv
-from cruciform.nn.init import RULES
-from cruciform.nn.initialise import initialise_
+from cruciform.nn.init_rules import RULES
+from cruciform.nn.initialize import initialise_
 from cruciform.schemes import SCHEMES
 from cruciform.spec import ConvSpec
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from cruciform import load, profile
-from cruciform.data.cifar10 import CLASSES
+from cruciform.data.sets.cifar10 import CLASSES
 from cruciform.store.directory import interface_of
-from cruciform.train.cookbook import load_recipe
-from cruciform.train.judge import judge, preprocessing_of
+from cruciform.training.evaluate_run import judge, preprocessing_of
+from cruciform.training.recipe.cookbook import load_recipe
 
 MODELS = Path(__file__).parents[2] / "models"
 SHIPPED = sorted(path.name for path in MODELS.glob("*") if path.is_dir())

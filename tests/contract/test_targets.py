@@ -2,7 +2,7 @@
 
 import pytest
 
-from cruciform.deploy.targets import TARGETS
+from cruciform.deployment.targets.registered import TARGETS
 
 
 @pytest.mark.parametrize("name", TARGETS.names())

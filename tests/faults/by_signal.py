@@ -7,7 +7,7 @@ import time
 from fault import Trial, Violation, fault
 from work import DEADLINE, check_clean, finish, last_line, launch, recipe, wait
 
-from cruciform.train.run import Run
+from cruciform.training.run.run import Run
 
 KILLS = 6
 LONGEST = 0.2  # seconds; a start whose modules are there takes about as long
@@ -83,7 +83,7 @@ def race(trial: Trial) -> int:
 
     def arm() -> None:
         # The one that has the lock shall hold it until all others have tried.
-        from cruciform.train import loop
+        from cruciform.training.engine import loop
 
         real = loop.open_datasets
 

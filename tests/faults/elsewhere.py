@@ -17,12 +17,12 @@ from PIL import Image as Pillow
 from torch import nn
 from work import EPOCHS, check_clean, launch, reason, recipe, spawn, wait
 
+from cruciform.data.sets.shards import ShardSource
 from cruciform.data.shard_write import Writing, list_items, write_shards
-from cruciform.data.shards import ShardSource
-from cruciform.data.storage import open_storage
+from cruciform.data.sharding.storage import open_storage
 from cruciform.errors import CruciformError, DataError
-from cruciform.train.journal import read_journal
-from cruciform.train.run import Run
+from cruciform.training.run.journal import read_journal
+from cruciform.training.run.run import Run
 
 IMAGES, SIDE = 120, 8
 
@@ -208,7 +208,7 @@ def flaky(trial: Trial) -> int:
         threading.Timer(0.05, lambda: os.kill(server, signal.SIGKILL)).start()
 
     def read() -> None:
-        from cruciform.data import storage
+        from cruciform.data.sharding import storage
 
         storage.FIRST_WAIT, storage.PATIENCE = 0.01, 1.0  # type: ignore[misc]
         os.environ["CRUCIFORM_CACHE"] = str(trial.folder / "cache")
@@ -234,8 +234,8 @@ def trained(shared: Path) -> Path:
     """Returns a run of a tiny network of the zoo, which is made when first asked for."""
     run = shared / "predictor"
     if not run.exists():
-        from cruciform.train.cookbook import load_recipe
-        from cruciform.train.start import train_network
+        from cruciform.training.recipe.cookbook import load_recipe
+        from cruciform.training.start import train_network
 
         part = shared / f"predictor-{os.getpid()}"
         changes = [f'data.path="{shard_set(shared) / "images"}"', "data.kind=folder", "epochs=1", "batch=60",
@@ -251,9 +251,9 @@ def trained(shared: Path) -> Path:
 
 @fault("F17 predictions are killed", 10)
 def predictions(trial: Trial) -> int:
-    from cruciform.predict.parts import Asking
-    from cruciform.predict.request import Request
-    from cruciform.predict.run import run_prediction
+    from cruciform.prediction.parts import Asking
+    from cruciform.prediction.predict_images import run_prediction
+    from cruciform.prediction.request import Request
 
     run, images = trained(trial.shared), shard_set(trial.shared) / "images" / "train"
     asking = Asking(top=2, batch=4, part=4)
@@ -286,8 +286,8 @@ def predictions(trial: Trial) -> int:
 @fault("F18 a sweep is killed", 12)
 def sweep(trial: Trial) -> int:
     """The process of a sweep is killed: no trial is lost or done twice, and the study can be read."""
-    from cruciform.train.cookbook import load_recipe
-    from cruciform.train.sweep import Search, Sweep, run_sweep
+    from cruciform.training.experiments.sweep import Search, Sweep, run_sweep
+    from cruciform.training.recipe.cookbook import load_recipe
 
     changes = [f'data.path="{trial.shared / "data"}"', "epochs=2", "batch=50", "data.holdout=20", "precision=fp32",
                "model.options.widths=[4, 4, 4]", "log.tensorboard=false"]  # fmt: skip

@@ -9,10 +9,10 @@ import torch
 from fault import Trial, Violation, fault
 from work import SAMPLES, STEPS, check, check_clean, check_samples, finish, launch, reason, recipe, wait, weights
 
-from cruciform.data.source import ArraySource, Sample
+from cruciform.data.samples.source import ArraySource, Sample
 from cruciform.errors import BadSampleError
-from cruciform.train.learner import Learner
-from cruciform.train.run import Run
+from cruciform.training.engine.learner import Learner
+from cruciform.training.run.run import Run
 
 POLICIES = ("stop", "skip", "rollback")
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cruciform.train import checkpoint as checkpoint_module
-from cruciform.train.checkpoint import Checkpoints
+from cruciform.training.run import checkpoint as checkpoint_module
+from cruciform.training.run.checkpoint import Checkpoints
 
 Blow = Callable[[Callable[[], Any], Path | None], Any]
 """Is given the call that would be made, and the file it is about, and does something else."""

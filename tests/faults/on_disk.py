@@ -12,8 +12,8 @@ from inject import Failpoint, error, kill_after, kill_before, short_write
 from work import finish, launch, reason, recipe, wait, weights
 
 from cruciform.files import MANIFEST
-from cruciform.train.checkpoint import TENSORS, VALUES, Checkpoints
-from cruciform.train.run import Run
+from cruciform.training.run.checkpoint import TENSORS, VALUES, Checkpoints
+from cruciform.training.run.run import Run
 
 OPERATIONS = 18  # of a save with retention: one make, one chmod, three writes, five syncs, one rename, removals
 BEGINNING = 9  # of the making of a run: one make, and four each for its recipe and its id
@@ -167,7 +167,7 @@ def kill_in_export(trial: Trial) -> int:
     import torch
     from work import spawn
 
-    from cruciform.conversion.api import Rules, apply_conversion_
+    from cruciform.conversion.convert import Rules, apply_conversion_
     from cruciform.models.zoo import create_model
     from cruciform.store.directory import Base, load, save
 
@@ -199,7 +199,7 @@ def kill_in_export(trial: Trial) -> int:
 
 
 def _save_again(target: Path, options: dict[str, list[int]]) -> None:
-    from cruciform.conversion.api import Rules, apply_conversion_
+    from cruciform.conversion.convert import Rules, apply_conversion_
     from cruciform.models.zoo import create_model
     from cruciform.store.directory import Base, save
 

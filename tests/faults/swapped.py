@@ -20,13 +20,13 @@ import numpy as np
 from fault import Trial, Violation, fault
 from work import DEADLINE, STEPS, finish, launch, reason, recipe, wait
 
-from cruciform.data.cifar10 import FILES, RECORD
-from cruciform.train.journal import read_journal
-from cruciform.train.layout import RUN_RECIPE
-from cruciform.train.learner import Learner
-from cruciform.train.lock import LOCK
-from cruciform.train.recipe import Recipe
-from cruciform.train.run import Run
+from cruciform.data.sets.cifar10 import FILES, RECORD
+from cruciform.store.run_marker import RUN_RECIPE
+from cruciform.training.engine.learner import Learner
+from cruciform.training.recipe.recipe import Recipe
+from cruciform.training.run.journal import read_journal
+from cruciform.training.run.lock import LOCK
+from cruciform.training.run.run import Run
 
 
 def begin(made: Recipe, run: Run, step: int) -> None:

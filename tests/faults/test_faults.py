@@ -30,30 +30,31 @@ def test_two_fifths_of_all_faults_violate_nothing() -> None:
     assert result["injected"] > 400
 
 
+CHECKPOINT = "import cruciform.training.run.checkpoint as m; m"
 SABOTAGES = [
     (
         "F5",
-        "import cruciform.train.checkpoint as m; m.read_manifest = lambda p: {'format': 1, 'step': int(p.name[5:])}",
+        f"{CHECKPOINT}.read_manifest = lambda p: {{'format': 1, 'step': int(p.name[5:])}}",
         "I1, durable",
     ),
     (
         "F21",
-        "import cruciform.train.identity as m; m.compare_fingerprints = lambda *given: []",
+        "import cruciform.training.run.identity as m; m.compare_fingerprints = lambda *given: []",
         "I5, honest: ended with 0, not with 4",
     ),
     (
         "F22",
-        "from cruciform.train.identity import Identity; Identity._check_run = lambda *given: None",
+        "from cruciform.training.run.identity import Identity; Identity._check_run = lambda *given: None",
         "I5, honest: ended with 0, not with 7",
     ),
     (
         "F23",
-        "from cruciform.train.identity import Identity; Identity._check_run = lambda *given: None",
+        "from cruciform.training.run.identity import Identity; Identity._check_run = lambda *given: None",
         "I5, honest: ended with",
     ),
     (
         "F24",
-        "from cruciform.train.lock import Lock; Lock.is_lost = lambda self: False",
+        "from cruciform.training.run.lock import Lock; Lock.is_lost = lambda self: False",
         "I6, single writer",
     ),
 ]

@@ -18,13 +18,13 @@ import torch
 from fault import Trial, Violation, fault
 from work import BATCH, PER_EPOCH, SAMPLES, STEPS, check_clean, last_line, spawn, weights
 
-from cruciform.train.backends.backend import Job
-from cruciform.train.backends.ddp import run_together
-from cruciform.train.journal import read_journal
-from cruciform.train.learner import Learner
-from cruciform.train.recipe import Recipe
-from cruciform.train.run import Run
-from cruciform.train.table import read_table
+from cruciform.training.backends.backend import Job
+from cruciform.training.backends.ddp import run_together
+from cruciform.training.engine.learner import Learner
+from cruciform.training.recipe.recipe import Recipe
+from cruciform.training.recipe.table import read_table
+from cruciform.training.run.journal import read_journal
+from cruciform.training.run.run import Run
 
 RESTARTS = 12
 EPOCHS = 3

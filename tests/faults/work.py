@@ -17,13 +17,13 @@ from kill_driver import BASE, SAMPLES, network, write_data
 
 from cruciform.errors import CheckpointError, CruciformError
 from cruciform.files import DISK_FULL
-from cruciform.train.given import Inputs
-from cruciform.train.journal import read_journal
-from cruciform.train.loop import Interrupted, train
-from cruciform.train.recipe import Recipe
-from cruciform.train.run import Run
-from cruciform.train.runtime import Alone
-from cruciform.train.table import read_table
+from cruciform.training.engine.loop import Interrupted, train
+from cruciform.training.recipe.python_objects import Inputs
+from cruciform.training.recipe.recipe import Recipe
+from cruciform.training.recipe.table import read_table
+from cruciform.training.run.journal import read_journal
+from cruciform.training.run.run import Run
+from cruciform.training.runtime.runtime import Alone
 
 BATCH, EPOCHS = 20, 3
 PER_EPOCH = -(-SAMPLES // BATCH)
@@ -154,7 +154,7 @@ def check(run: Run, shared: Path, *, exact: bool = True) -> None:
 
 def check_clean(run: Run) -> None:
     """No checkpoint that can be read holds a number that is none."""
-    from cruciform.train.checkpoint import load
+    from cruciform.training.run.checkpoint import load
 
     for path in (run.directory / "checkpoints").glob("step-*"):
         with suppress(CheckpointError):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cruciform.measure.macs import profile
-from cruciform.models.card import Published, published_rows
+from cruciform.models.model_card import Published, published_rows
 from cruciform.models.zoo import create_model
 from cruciform.paper.tables import check_tables
 from cruciform.schemes import make_plan

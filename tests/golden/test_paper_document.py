@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cruciform.errors import OptionError
-from cruciform.models.card import published_rows
+from cruciform.models.model_card import published_rows
 from cruciform.paper.document import PLACE, render_document
 from cruciform.paper.tables import check_tables
 

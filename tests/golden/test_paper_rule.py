@@ -5,7 +5,7 @@ import math
 import pytest
 
 from cruciform.nn.activations import gain_squared
-from cruciform.nn.init import RULES, Surroundings
+from cruciform.nn.init_rules import RULES, Surroundings
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
 

@@ -11,7 +11,7 @@ from images import check
 from kind import Trial, hostile
 from PIL import Image as Pillow
 
-from cruciform.data.folder import decode
+from cruciform.data.sets.folder import decode
 
 
 def chunk(kind: bytes, data: bytes = b"") -> bytes:

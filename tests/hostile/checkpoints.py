@@ -16,14 +16,14 @@ from torch import Tensor, nn
 
 from cruciform.errors import CheckpointError, CruciformError
 from cruciform.files import MANIFEST, _checksum
-from cruciform.train.checkpoint import TENSORS, VALUES, Checkpoint, Checkpoints, load
-from cruciform.train.journal import read_journal
-from cruciform.train.learner import Learner
-from cruciform.train.progress import read_progress
-from cruciform.train.recipe import Recipe
-from cruciform.train.run import Run
-from cruciform.train.runtime import Alone
-from cruciform.train.table import read_table
+from cruciform.training.engine.learner import Learner
+from cruciform.training.recipe.recipe import Recipe
+from cruciform.training.recipe.table import read_table
+from cruciform.training.run.checkpoint import TENSORS, VALUES, Checkpoint, Checkpoints, load
+from cruciform.training.run.journal import read_journal
+from cruciform.training.run.progress import read_progress
+from cruciform.training.run.run import Run
+from cruciform.training.runtime.runtime import Alone
 
 STEPS = (4, 8, 12)
 
@@ -216,7 +216,7 @@ def attack_log(trial: Trial) -> None:
     status = run.status()
     if status["state"] not in ("done", "interrupted", "failed", "stopped") or type(status["step"]) is not int:
         raise Silent(f"the run is said to be {status['state']!r} at step {status['step']!r}")
-    from cruciform.train.backends.backend import check_end
+    from cruciform.training.backends.backend import check_end
 
     try:
         check_end(run)

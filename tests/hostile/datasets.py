@@ -13,13 +13,13 @@ from kind import Silent, Trial, hostile
 from mutate import NUMBERS, TEXTS, mutate_bytes, mutate_json
 from PIL import Image as Pillow
 
-from cruciform.data.cifar10 import FILES, open_cifar10
-from cruciform.data.shard_index import INDEX, MANIFEST, NAMES, RECORD
+from cruciform.data.samples.source import Opening
+from cruciform.data.sets.cifar10 import FILES, open_cifar10
+from cruciform.data.sets.shards import ShardSource
+from cruciform.data.sets.volumes import open_volumes
 from cruciform.data.shard_write import Writing, list_items, write_shards
-from cruciform.data.shards import ShardSource
-from cruciform.data.source import Opening
-from cruciform.data.storage import open_storage
-from cruciform.data.volumes import open_volumes
+from cruciform.data.sharding.shard_index import INDEX, MANIFEST, NAMES, RECORD
+from cruciform.data.sharding.storage import open_storage
 from cruciform.errors import CruciformError
 
 SAMPLES = 12
@@ -107,7 +107,7 @@ def attack_index(trial: Trial) -> None:
 
 def resized(manifest: bytes, sizes: dict[str, int]) -> bytes:
     """Returns a manifest that claims other sizes, with its own checksum right."""
-    from cruciform.data.shard_index import Manifest
+    from cruciform.data.sharding.shard_index import Manifest
 
     made = Manifest.from_json(manifest, "the seed")
     parts = {

@@ -16,17 +16,17 @@ import numpy as np
 import predictions
 from kind import Silent, Trial, hostile
 
-from cruciform.data.cifar10 import FILES, open_cifar10
-from cruciform.data.folder import decode
-from cruciform.data.shard_index import INDEX, MANIFEST
+from cruciform.data.samples.source import Opening
+from cruciform.data.sets.cifar10 import FILES, open_cifar10
+from cruciform.data.sets.folder import decode
+from cruciform.data.sets.volumes import open_volumes
 from cruciform.data.shard_write import list_items
-from cruciform.data.source import Opening
-from cruciform.data.volumes import open_volumes
+from cruciform.data.sharding.shard_index import INDEX, MANIFEST
 from cruciform.errors import CruciformError
 from cruciform.plan import LayerPlan
-from cruciform.train.checkpoint import TENSORS, VALUES, Checkpoints, load
-from cruciform.train.cookbook import load_recipe
-from cruciform.train.journal import read_journal
+from cruciform.training.recipe.cookbook import load_recipe
+from cruciform.training.run.checkpoint import TENSORS, VALUES, Checkpoints, load
+from cruciform.training.run.journal import read_journal
 
 CODE = "open(__import__('os').environ['HOSTILE_CANARY'], 'w').close()"
 

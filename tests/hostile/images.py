@@ -10,7 +10,7 @@ from mutate import mutate_bytes
 from PIL import Image as Pillow
 from PIL import PngImagePlugin
 
-from cruciform.data.folder import FolderSource, decode
+from cruciform.data.sets.folder import FolderSource, decode
 
 SIDES = (None, None, 1, 32, 300)
 

@@ -16,12 +16,12 @@ from safetensors.numpy import save_file
 
 from cruciform.models.zoo import create_model
 from cruciform.store.directory import CARD, WEIGHTS, input_size, load, load_with
-from cruciform.train.checkpoint import Checkpoints
-from cruciform.train.cookbook import load_recipe
-from cruciform.train.judge import trained_network
-from cruciform.train.layout import RUN_RECIPE
-from cruciform.train.learner import Learner
-from cruciform.train.runtime import Alone
+from cruciform.store.run_marker import RUN_RECIPE
+from cruciform.training.engine.learner import Learner
+from cruciform.training.evaluate_run import trained_network
+from cruciform.training.recipe.cookbook import load_recipe
+from cruciform.training.run.checkpoint import Checkpoints
+from cruciform.training.runtime.runtime import Alone
 
 NUMBERS = (0, -1, 255, 1_000, 8_192, 8_193, 100_000, 1_000_000, 2**31, 2**63, 10**300, 1e308, float("inf"),
            float("nan"), "1000000", "r1000000", [10**6] * 3, [10**6] * 4, [8_192] * 4, [[8_192] * 4] * 4, [8] * 100_000,

@@ -15,13 +15,13 @@ from kind import Silent, Trial, hostile
 from mutate import change, mutate_bytes, mutate_json
 from numpy.typing import NDArray
 
-from cruciform.conversion.api import Rules, apply_conversion_
-from cruciform.deploy.package import REPORT, open_artefact
+from cruciform.conversion.convert import Rules, apply_conversion_
+from cruciform.deployment.artifact import REPORT, open_artefact
 from cruciform.files import MANIFEST, _checksum, new_directory, write_json
 from cruciform.models.zoo import create_model
 from cruciform.plan import LayerPlan
-from cruciform.predict.parts import Asking, predict_rows
-from cruciform.predict.predictor import open_predictor
+from cruciform.prediction.parts import Asking, predict_rows
+from cruciform.prediction.predictor import open_predictor
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
 from cruciform.store.directory import CARD, WEIGHTS, Base, load, save

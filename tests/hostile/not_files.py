@@ -16,31 +16,31 @@ import predictions
 from kind import Silent, Trial, hostile
 from PIL import Image as Pillow
 
-from cruciform.budget.costs import _read as read_costs
-from cruciform.cli.doctor import _read_images
-from cruciform.coverage.run import read_journal as read_coverage
-from cruciform.data.cifar10 import FILES, open_cifar10
-from cruciform.data.folder import FolderSource
-from cruciform.data.shard_index import INDEX, MANIFEST, NAMES
+from cruciform.budgets.costs import _read as read_costs
+from cruciform.cli.networks.doctor import _read_images
+from cruciform.coverage.coverage_run import read_journal as read_coverage
+from cruciform.data.samples.source import Opening
+from cruciform.data.sets.cifar10 import FILES, open_cifar10
+from cruciform.data.sets.folder import FolderSource
+from cruciform.data.sets.shards import ShardSource
+from cruciform.data.sets.volumes import open_volumes
 from cruciform.data.shard_verify import verify_shards
 from cruciform.data.shard_write import list_items
-from cruciform.data.shards import ShardSource
-from cruciform.data.source import Opening
-from cruciform.data.storage import open_storage
-from cruciform.data.volumes import open_volumes
-from cruciform.deploy.bench_result import read_parts
-from cruciform.deploy.package import open_artefact
+from cruciform.data.sharding.shard_index import INDEX, MANIFEST, NAMES
+from cruciform.data.sharding.storage import open_storage
+from cruciform.deployment.artifact import open_artefact
+from cruciform.deployment.bench.bench_result import read_parts
 from cruciform.errors import DataError
 from cruciform.files import read_json
-from cruciform.predict.inputs import FolderInputs
-from cruciform.predict.predictor import open_predictor
-from cruciform.report.facts import _reasons
+from cruciform.prediction.inputs import FolderInputs
+from cruciform.prediction.predictor import open_predictor
+from cruciform.reports.facts import _reasons
 from cruciform.store.directory import base_of, copy_network, load, refuse_to_overwrite
-from cruciform.train.checkpoint import TENSORS, VALUES
-from cruciform.train.cookbook import load_recipe
-from cruciform.train.judge import trained_network
-from cruciform.train.race_result import read_finishes
-from cruciform.train.run import Run
+from cruciform.training.evaluate_run import trained_network
+from cruciform.training.experiments.race_result import read_finishes
+from cruciform.training.recipe.cookbook import load_recipe
+from cruciform.training.run.checkpoint import TENSORS, VALUES
+from cruciform.training.run.run import Run
 
 
 def _pipe_elsewhere(path: Path) -> None:

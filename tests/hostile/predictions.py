@@ -11,8 +11,8 @@ from kind import Silent, Trial, hostile
 from mutate import mutate_bytes, mutate_json
 from numpy.typing import NDArray
 
-from cruciform.predict.parts import Asking, Parts
-from cruciform.predict.predictor import Predictor, Preparation
+from cruciform.prediction.parts import Asking, Parts
+from cruciform.prediction.predictor import Predictor, Preparation
 
 ASKING = Asking(top=2, batch=4, part=4)
 COUNT = 12

@@ -8,10 +8,10 @@ from typing import Any
 from kind import Silent, Trial, hostile
 from mutate import ODD, TEXTS, change, mutate_bytes, mutate_json
 
-from cruciform.train.cookbook import list_recipes, load_recipe
-from cruciform.train.layout import RUN_RECIPE
-from cruciform.train.recipe import Recipe
-from cruciform.train.table import read_table
+from cruciform.store.run_marker import RUN_RECIPE
+from cruciform.training.recipe.cookbook import list_recipes, load_recipe
+from cruciform.training.recipe.recipe import Recipe
+from cruciform.training.recipe.table import read_table
 
 TEXT = """
 epochs = 30

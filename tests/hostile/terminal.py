@@ -11,12 +11,12 @@ from rich.progress import Progress, TextColumn
 from typer.testing import CliRunner
 
 from cruciform.cli.main import app
-from cruciform.cli.progress import BarObserver, LineObserver
-from cruciform.cli.terminal import SafeConsole
+from cruciform.cli.shared.run_progress import BarObserver, LineObserver
+from cruciform.cli.shared.terminal import SafeConsole
 from cruciform.errors import CruciformError
-from cruciform.train.journal import Journal, read_journal
-from cruciform.train.observer import Plan
-from cruciform.train.run import Run
+from cruciform.training.run.journal import Journal, read_journal
+from cruciform.training.run.observer import Plan
+from cruciform.training.run.run import Run
 from cruciform.words import printable
 
 ORDERS = (

@@ -113,5 +113,5 @@ def test_only_one_file_writes_to_the_terminal() -> None:
     assert WRITES.search("typer.echo(name)")
     assert WRITES.search("    print(name)")
     assert WRITES.search("Console(stderr=True)")
-    found = [path.name for path in sorted(CLI.glob("*.py")) if WRITES.search(path.read_text("utf-8"))]
+    found = [path.name for path in sorted(CLI.rglob("*.py")) if WRITES.search(path.read_text("utf-8"))]
     assert found == ["terminal.py"]

@@ -12,14 +12,14 @@ CHECKS = {"check_regular", "need_path", "is_file", "read_manifest", "open_regula
 # What is read in another way, and why it may be.
 OTHERS = {
     "files.py": "it is the way",
-    "store/recognise.py": "four bytes, of what it has seen to be a regular file",
-    "models/card.py": "part of the package",
-    "sources/names.py": "part of the package",
+    "store/recognize.py": "four bytes, of what it has seen to be a regular file",
+    "models/model_card.py": "part of the package",
+    "sources/network_names.py": "part of the package",
     "paper/published.py": "part of the package",
-    "report/page.py": "part of the package",
-    "train/cookbook.py": "recipes that are part of the package; others by read_text",
+    "reports/page.py": "part of the package",
+    "training/recipe/cookbook.py": "recipes that are part of the package; others by read_text",
     "measure/record.py": "/proc",
-    "measure/processor.py": "/proc",
+    "machine/processor.py": "/proc",
 }
 
 

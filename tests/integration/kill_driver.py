@@ -20,14 +20,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from cruciform.data.cifar10 import FILES
-from cruciform.train.checkpoint import Checkpoints
-from cruciform.train.given import Inputs
-from cruciform.train.loop import train
-from cruciform.train.recipe import Recipe
-from cruciform.train.run import Run
-from cruciform.train.runtime import Alone
-from cruciform.train.table import read_table
+from cruciform.data.sets.cifar10 import FILES
+from cruciform.training.engine.loop import train
+from cruciform.training.recipe.python_objects import Inputs
+from cruciform.training.recipe.recipe import Recipe
+from cruciform.training.recipe.table import read_table
+from cruciform.training.run.checkpoint import Checkpoints
+from cruciform.training.run.run import Run
+from cruciform.training.runtime.runtime import Alone
 
 SAMPLES = 100
 BASE = {

@@ -2,7 +2,7 @@
 
 import sys
 
-from cruciform.train.backends.ray import import_ray
+from cruciform.training.backends.ray import import_ray
 
 import_ray()  # sets Ray to the loopback before it is loaded
 

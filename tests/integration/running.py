@@ -12,8 +12,8 @@ import pytest
 from kill_driver import write_data
 from torch import Tensor
 
-from cruciform.train.journal import read_journal
-from cruciform.train.run import Run
+from cruciform.training.run.journal import read_journal
+from cruciform.training.run.run import Run
 
 RECIPE = """
 epochs = {epochs}

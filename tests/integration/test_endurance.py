@@ -13,12 +13,12 @@ from torch import nn
 
 from cruciform.data.loader import Batch, Loader
 from cruciform.data.order import Order
-from cruciform.data.source import ArraySource
-from cruciform.train.checkpoint import Checkpoints
-from cruciform.train.learner import Learner
-from cruciform.train.recipe import Recipe
-from cruciform.train.runtime import Alone
-from cruciform.train.table import read_table
+from cruciform.data.samples.source import ArraySource
+from cruciform.training.engine.learner import Learner
+from cruciform.training.recipe.recipe import Recipe
+from cruciform.training.recipe.table import read_table
+from cruciform.training.run.checkpoint import Checkpoints
+from cruciform.training.runtime.runtime import Alone
 
 STEPS, CHECKPOINTS, RESTARTS = 2_000, 500, 50
 PER_STEP = 1024  # bytes that memory may grow by

@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import nn
 
-from cruciform.conversion.api import convert
+from cruciform.conversion.convert import convert
 from cruciform.conversion.dense import collapse
+from cruciform.coverage.coverage_run import LIBRARIES, Request, cover, list_networks
 from cruciform.coverage.examine import Finding, examine
-from cruciform.coverage.run import LIBRARIES, Request, cover, list_networks
 from cruciform.coverage.summary import is_covered, markdown, tally
 from cruciform.errors import ConversionError, UnknownNameError
 from cruciform.measure.gradients import diagnose
 from cruciform.measure.record import versions
-from cruciform.sources.build import build_network
+from cruciform.sources.build_network import build_network
 
 pytestmark = [
     pytest.mark.usefixtures("libraries"),

@@ -10,9 +10,9 @@ import pytest
 from onnx import shape_inference
 
 from cruciform import create_model
-from cruciform.deploy.forms import Form, build_form, composite_layers
-from cruciform.deploy.onnxruntime import FILE
-from cruciform.deploy.targets import TARGETS
+from cruciform.deployment.search.layer_forms import Form, build_form, composite_layers
+from cruciform.deployment.targets.onnxruntime import FILE
+from cruciform.deployment.targets.registered import TARGETS
 from cruciform.measure.macs import profile
 
 SIZE = (3, 48, 48)

@@ -14,8 +14,8 @@ import pyarrow.parquet as parquet
 import pytest
 from PIL import Image as Pillow
 
-from cruciform.train.cookbook import load_recipe
-from cruciform.train.start import train_network
+from cruciform.training.recipe.cookbook import load_recipe
+from cruciform.training.start import train_network
 
 sys.path.insert(0, str(Path(__file__).parent))
 from running import workers

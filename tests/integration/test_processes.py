@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from cruciform.train.journal import read_journal
-from cruciform.train.run import Run
+from cruciform.training.run.journal import read_journal
+from cruciform.training.run.run import Run
 
 sys.path.insert(0, str(Path(__file__).parent))
 from running import SAMPLES, command, finish, samples_of_epochs, wait_for, weights, workers, write_recipe

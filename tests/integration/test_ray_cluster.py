@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from cruciform.train.journal import read_journal
-from cruciform.train.run import Run, find_runs
+from cruciform.training.run.journal import read_journal
+from cruciform.training.run.run import Run, find_runs
 
 sys.path.insert(0, str(Path(__file__).parent))
 from running import SAMPLES, command, finish, samples_of_epochs, wait_for, workers, write_recipe

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
+from cruciform.data.sets.shards import ShardSource
 from cruciform.data.shard_write import Writing, list_items, write_shards
-from cruciform.data.shards import ShardSource
-from cruciform.data.storage import open_storage
+from cruciform.data.sharding.storage import open_storage
 from cruciform.errors import DataError
 
 SAMPLES, CLASSES = 24, 3
@@ -86,7 +86,7 @@ def test_shards_are_read_over_http_in_parts_though_the_server_is_busy_at_times(
 ) -> None:
     pytest.importorskip("aiohttp")
     monkeypatch.setenv("CRUCIFORM_CACHE", str(tmp_path))
-    monkeypatch.setattr("cruciform.data.storage.FIRST_WAIT", 0.001)
+    monkeypatch.setattr("cruciform.data.sharding.storage.FIRST_WAIT", 0.001)
     local, remote = ShardSource(open_storage(str(shards))), ShardSource(open_storage(address))
     assert all(np.array_equal(local[number].image, remote[number].image) for number in range(SAMPLES))
     with pytest.raises(DataError, match="is not there"):
@@ -95,8 +95,8 @@ def test_shards_are_read_over_http_in_parts_though_the_server_is_busy_at_times(
 
 def test_a_server_that_never_finishes_its_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("aiohttp")
-    monkeypatch.setattr("cruciform.data.storage.FIRST_WAIT", 0.001)
-    monkeypatch.setattr("cruciform.data.storage.PATIENCE", 0.2)
+    monkeypatch.setattr("cruciform.data.sharding.storage.FIRST_WAIT", 0.001)
+    monkeypatch.setattr("cruciform.data.sharding.storage.PATIENCE", 0.2)
     done = threading.Event()
 
     class Trickle(Ranges):
@@ -137,7 +137,7 @@ def test_the_webdataset_library_reads_them(shards: Path, monkeypatch: pytest.Mon
 @pytest.mark.timeout(240)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray warns itself of its own settings
 def test_ray_data_reads_them(shards: Path) -> None:
-    from cruciform.train.backends.ray import cluster, import_ray
+    from cruciform.training.backends.ray import cluster, import_ray
 
     ray = import_ray()  # before anything else loads it: only then does it listen on the loopback alone
     with cluster(ray):

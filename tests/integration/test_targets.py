@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from cruciform import convert, create_model
-from cruciform.data.open import open_dataset
-from cruciform.data.source import Opening
-from cruciform.deploy.forms import FORMS, Form, build_form, composite_layers
-from cruciform.deploy.targets import TARGETS
+from cruciform.data.open_dataset import open_dataset
+from cruciform.data.samples.source import Opening
+from cruciform.deployment.search.layer_forms import FORMS, Form, build_form, composite_layers
+from cruciform.deployment.targets.registered import TARGETS
 
 SIZE = (3, 32, 32)
 TOLERANCE = {"openvino-bf16": 3e-2, "openvino-int8": 0.1, "torch-int8": 0.1}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cruciform.train.run import Run
+from cruciform.training.run.run import Run
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 DATA = os.environ.get("CRUCIFORM_DATA")

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from cruciform import convert, load
-from cruciform.deploy.build import Build, Setting, build_engine, noise
-from cruciform.deploy.forms import composite_layers
-from cruciform.deploy.targets import TARGETS
+from cruciform.deployment.search.build import Build, Setting, build_engine, noise
+from cruciform.deployment.search.layer_forms import composite_layers
+from cruciform.deployment.targets.registered import TARGETS
 from cruciform.errors import DeployError
-from cruciform.sources.build import build_network
+from cruciform.sources.build_network import build_network
 from cruciform.store.directory import Base, save
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from strategies import MODES, inputs, per_axis, specs
 from torch import nn
 
-from cruciform.conversion.api import convert
+from cruciform.conversion.convert import convert
 from cruciform.conversion.dense import collapse
 from cruciform.conversion.fit import fit_parameters, relative_residual
 from cruciform.errors import CruciformError, NotLinearError

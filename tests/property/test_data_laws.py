@@ -9,8 +9,8 @@ from strategies import one_group_plans, plans, specs
 
 from cruciform.errors import CruciformError
 from cruciform.nn.composite import CompositeConv
-from cruciform.nn.init import RULES
-from cruciform.nn.initialise import initialise_
+from cruciform.nn.init_rules import RULES
+from cruciform.nn.initialize import initialise_
 from cruciform.plan import LayerPlan
 from cruciform.spec import ConvSpec
 
@@ -64,7 +64,7 @@ def test_the_same_seed_gives_the_same_weights(plan: LayerPlan, seed: int, rule: 
 
 @given(any_plan, st.sampled_from(RULES.names()))
 def test_every_rule_gives_every_group_a_finite_scale(plan: LayerPlan, rule: str) -> None:
-    from cruciform.nn.init import Surroundings
+    from cruciform.nn.init_rules import Surroundings
 
     draws = RULES.get(rule)(plan, Surroundings())
     assert [len(stage) for stage in draws] == [len(stage.groups) for stage in plan.stages]

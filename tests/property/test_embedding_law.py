@@ -11,7 +11,7 @@ from strategies import inputs, layer_of, one_group_plans, plans
 
 from cruciform.errors import NotLinearError, ShapeError
 from cruciform.nn.composite import CompositeConv, pad_or_crop
-from cruciform.nn.initialise import initialise_
+from cruciform.nn.initialize import initialise_
 from cruciform.plan import LayerPlan
 from cruciform.spec import ConvSpec
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from cruciform.conversion.api import convert
+from cruciform.conversion.convert import convert
 from cruciform.errors import OptionError, StoreError
 from cruciform.models.zoo import create_model
 from cruciform.sources.bounds import Bounds, bounded
-from cruciform.sources.source import SOURCES, Source
+from cruciform.sources.network_library import SOURCES, Source
 from cruciform.store.directory import Base, input_size, load, load_with, save
 
 BOUNDS = Bounds.of([(4, 3, 3, 3), (4,)])

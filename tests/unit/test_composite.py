@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from cruciform.deploy.build import Setting, build_graph
-from cruciform.deploy.targets import TARGETS
+from cruciform.deployment.search.build import Setting, build_graph
+from cruciform.deployment.targets.registered import TARGETS
 from cruciform.errors import NotLinearError, ShapeError
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import spec_of

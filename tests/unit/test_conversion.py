@@ -12,13 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cruciform.conversion import where
-from cruciform.conversion.api import convert, convert_, plan_conversion
+from cruciform.conversion.convert import convert, convert_, plan_conversion
 from cruciform.conversion.dense import collapse, expand
 from cruciform.errors import ConversionError, NotLinearError, PlanError, SpecError, UnknownNameError
 from cruciform.measure.macs import profile
 from cruciform.models.zoo import create_model
 from cruciform.nn.composite import CompositeConv
-from cruciform.nn.initialise import initialise_
+from cruciform.nn.initialize import initialise_
 
 
 class Small(nn.Module):

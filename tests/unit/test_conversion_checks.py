@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cruciform import convert, create_model, profile
-from cruciform.conversion.api import plan_conversion
-from cruciform.conversion.verify import count_again
+from cruciform.conversion.convert import plan_conversion
+from cruciform.conversion.verification import count_again
 from cruciform.errors import ConversionError, CountError, CruciformError
 
 SIZE = (3, 12, 12)

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cruciform import convert, convert_, create_model, plan_conversion
-from cruciform.conversion import api
+from cruciform.conversion import convert as api
 from cruciform.conversion.trial import try_out
-from cruciform.conversion.verify import verify
+from cruciform.conversion.verification import verify
 from cruciform.errors import ConversionError, UnverifiedWarning
 from cruciform.nn.composite import CompositeConv
 

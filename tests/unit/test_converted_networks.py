@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from cruciform import convert, convert_, diagnose, load, profile, save
-from cruciform.conversion.api import converted_plans
+from cruciform.conversion.convert import converted_plans
 from cruciform.conversion.dense import collapse
 from cruciform.conversion.fit import fit_parameters
 from cruciform.errors import ConversionError, CountError, NotLinearError, ShapeError, SpecError, StoreError
 from cruciform.plan import FilterGroup, LayerPlan, Stage
 from cruciform.schemes import make_plan
-from cruciform.sources.build import build_network
+from cruciform.sources.build_network import build_network
 from cruciform.spec import ConvSpec
 
 SIZE = (3, 8, 8)

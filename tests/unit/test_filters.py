@@ -9,7 +9,7 @@ from cruciform.measure.filters import effective_rank, layer_filters, network_fil
 from cruciform.measure.tiles import basis_tiles
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import stage_parameters_of
-from cruciform.nn.standardise import standardise_
+from cruciform.nn.standardize import standardise_
 from cruciform.plan import FilterGroup, LayerPlan, Stage
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec

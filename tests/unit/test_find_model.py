@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cruciform.cli.common import find_trained
 from cruciform.cli.main import app
-from cruciform.conversion.api import convert
+from cruciform.cli.shared.common import find_trained
+from cruciform.conversion.convert import convert
 from cruciform.errors import UnknownNameError
 from cruciform.models.zoo import create_model
 from cruciform.store.directory import Base, save

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from cruciform import load
 from cruciform.cli.main import app
-from cruciform.conversion.api import convert
+from cruciform.conversion.convert import convert
 from cruciform.conversion.fit import fit_parameters, relative_residual
 from cruciform.errors import ConversionError, OptionError
 from cruciform.nn.composite import CompositeConv

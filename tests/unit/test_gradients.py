@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from cruciform.errors import DiagnosisError, ShapeError
 from cruciform.measure.gradients import diagnose
-from cruciform.nn.initialise import initialise_
+from cruciform.nn.initialize import initialise_
 
 
 def chain(

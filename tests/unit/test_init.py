@@ -8,9 +8,9 @@ from torch.nn.utils import prune
 
 from cruciform.errors import OptionError, PlanError, UnknownNameError
 from cruciform.nn.composite import CompositeConv
-from cruciform.nn.initialise import initialise_, suited_rule
+from cruciform.nn.initialize import initialise_, suited_rule
 from cruciform.nn.inspect import plan_of, spec_of
-from cruciform.nn.standardise import standardise_
+from cruciform.nn.standardize import standardise_
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cruciform.errors import CountError, ShapeError
-from cruciform.measure import closed_form, report
+from cruciform.measure import closed_form, profile_table
 from cruciform.measure.macs import profile
 from cruciform.nn.composite import CompositeConv
 from cruciform.schemes import make_plan
@@ -268,11 +268,11 @@ def test_an_error_inside_a_layer_is_told_and_not_hidden_by_a_count() -> None:
 
 def test_a_profile_as_json_csv_and_rows() -> None:
     counted = profile(Mixed(), (3, 10, 12))
-    assert json.loads(report.profile_json(counted))["macs"] == counted.macs
-    lines = report.profile_csv(counted).splitlines()
+    assert json.loads(profile_table.profile_json(counted))["macs"] == counted.macs
+    lines = profile_table.profile_csv(counted).splitlines()
     assert len(lines) == len(counted.layers) + 2
     assert lines[-1].split(",")[-2:] == [str(counted.macs), str(counted.macs_paper)]
-    assert report.profile_rows(counted)[1][4] == "80"
+    assert profile_table.profile_rows(counted)[1][4] == "80"
 
 
 def test_a_module_in_two_places_and_tied_weights_are_not_changed_by_counting() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import prune, weight_norm
 
 from cruciform import convert, convert_, diagnose, load, profile, save
-from cruciform.conversion.api import plan_conversion
+from cruciform.conversion.convert import plan_conversion
 from cruciform.conversion.objections import objection
 from cruciform.errors import ConversionError, CruciformError
 from cruciform.measure.latency import time_layers

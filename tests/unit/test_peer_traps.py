@@ -5,11 +5,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cruciform.conversion.api import convert, plan_conversion
+from cruciform.conversion.convert import convert, plan_conversion
 from cruciform.conversion.dense import collapse
-from cruciform.deploy.build import Setting
-from cruciform.deploy.choose import choose_build
-from cruciform.deploy.targets import TARGETS
+from cruciform.deployment.search.build import Setting
+from cruciform.deployment.search.choose import choose_build
+from cruciform.deployment.targets.registered import TARGETS
 from cruciform.measure.gradients import diagnose
 from cruciform.measure.macs import profile
 from cruciform.models.zoo import create_model

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cruciform.measure import processor
+from cruciform.machine import processor
 
 CASCADE_LAKE = (
     "processor\t: 0\nmodel name\t: Xeon @ 2.50GHz\nflags\t\t: fpu avx2 avx512f avx512_vnni\n\nprocessor\t: 1\n"

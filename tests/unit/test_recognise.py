@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cruciform.cli.common import check_network, refuse_saved
+from cruciform.cli.shared.common import check_network, refuse_saved
 from cruciform.errors import OptionError, StoreError, UnknownNameError
 from cruciform.store.directory import load
-from cruciform.store.recognise import describe_path
+from cruciform.store.recognize import describe_path
 
 
 def make(folder: Path) -> None:

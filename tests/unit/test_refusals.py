@@ -16,15 +16,15 @@ from torch import nn
 from typer.testing import CliRunner
 
 from cruciform.cli.main import app
-from cruciform.conversion.api import Rules, apply_conversion_
-from cruciform.data.folder import FolderSource, decode, read_image
-from cruciform.data.shard_index import INDEX, MANIFEST, Manifest
+from cruciform.conversion.convert import Rules, apply_conversion_
+from cruciform.data.samples.source import Opening
+from cruciform.data.sets.folder import FolderSource, decode, read_image
+from cruciform.data.sets.shards import ShardSource
+from cruciform.data.sets.volumes import open_volumes
 from cruciform.data.shard_write import Writing, list_items, write_shards
-from cruciform.data.shards import ShardSource
-from cruciform.data.source import Opening
-from cruciform.data.storage import open_storage
-from cruciform.data.volumes import open_volumes
-from cruciform.deploy.package import open_artefact
+from cruciform.data.sharding.shard_index import INDEX, MANIFEST, Manifest
+from cruciform.data.sharding.storage import open_storage
+from cruciform.deployment.artifact import open_artefact
 from cruciform.errors import (
     BadSampleError,
     CheckpointError,
@@ -40,14 +40,14 @@ from cruciform.errors import (
 from cruciform.files import _checksum, new_directory, read_manifest, write_json
 from cruciform.models.zoo import create_model
 from cruciform.plan import LayerPlan
-from cruciform.predict.inputs import FolderInputs
-from cruciform.sources.build import build_network
+from cruciform.prediction.inputs import FolderInputs
+from cruciform.sources.build_network import build_network
 from cruciform.store.directory import CARD, Base, load, save
-from cruciform.train.checkpoint import Checkpoint, Checkpoints
-from cruciform.train.checkpoint import load as load_checkpoint
-from cruciform.train.cookbook import load_recipe
-from cruciform.train.journal import read_journal
-from cruciform.train.progress import read_progress
+from cruciform.training.recipe.cookbook import load_recipe
+from cruciform.training.run.checkpoint import Checkpoint, Checkpoints
+from cruciform.training.run.checkpoint import load as load_checkpoint
+from cruciform.training.run.journal import read_journal
+from cruciform.training.run.progress import read_progress
 
 DEEP = "[" * 100_000
 
@@ -160,7 +160,7 @@ def test_the_classes_of_a_manifest_can_not_change_unnoticed(shards: Path) -> Non
 
 
 def test_a_set_of_the_first_format_is_still_read(shards: Path) -> None:
-    from cruciform.data.shard_index import checksum
+    from cruciform.data.sharding.shard_index import checksum
 
     source = ShardSource(open_storage(str(shards)))
     whole = [source.read(number) for number in range(6)]

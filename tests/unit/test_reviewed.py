@@ -9,19 +9,19 @@ import torch
 from PIL import Image
 from torch import nn
 
-from cruciform.cli.common import console
-from cruciform.data.folder import FolderSource
-from cruciform.data.image_guard import refuse_many_scans
+from cruciform.cli.shared.common import console
+from cruciform.data.samples.image_guard import refuse_many_scans
+from cruciform.data.sets.folder import FolderSource
 from cruciform.data.shard_write import list_items
-from cruciform.deploy.capture import capture
-from cruciform.deploy.compare import compare
-from cruciform.deploy.linear import linear_as_convolution_
-from cruciform.deploy.targets import TARGETS
+from cruciform.deployment.parity.compare import compare
+from cruciform.deployment.rewrites.capture import capture
+from cruciform.deployment.rewrites.linear import linear_as_convolution_
+from cruciform.deployment.targets.registered import TARGETS
 from cruciform.errors import DataError
-from cruciform.predict.inputs import FolderInputs
-from cruciform.predict.parts import Asking, predict_rows
-from cruciform.predict.predictor import Predictor, Preparation
-from cruciform.report.charts import nice_ticks
+from cruciform.prediction.inputs import FolderInputs
+from cruciform.prediction.parts import Asking, predict_rows
+from cruciform.prediction.predictor import Predictor, Preparation
+from cruciform.reports.charts import nice_ticks
 
 
 def test_targets_whose_artefacts_could_do_harm_say_so() -> None:

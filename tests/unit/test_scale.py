@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cruciform.cli.main import app
-from cruciform.cli.scale import read_link
+from cruciform.cli.training.scale import read_link
 from cruciform.errors import OptionError
 from cruciform.scale.assumptions import Assumptions, assume
 from cruciform.scale.goodput import Failures, simulate_goodput

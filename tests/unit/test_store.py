@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from cruciform.conversion.api import convert, plan_conversion
+from cruciform.conversion.convert import convert, plan_conversion
 from cruciform.errors import StoreError, UnknownNameError
 from cruciform.models.zoo import create_model
 from cruciform.store.directory import Base, load, load_with, save

@@ -9,12 +9,12 @@ from rich.progress import Progress
 from typer.testing import CliRunner
 
 from cruciform.cli import main
-from cruciform.cli.common import print_json, print_table
-from cruciform.cli.progress import BarObserver
-from cruciform.cli.terminal import SafeConsole, console, echo
+from cruciform.cli.shared.common import print_json, print_table
+from cruciform.cli.shared.run_progress import BarObserver
+from cruciform.cli.shared.terminal import SafeConsole, console, echo
 from cruciform.errors import DataError
-from cruciform.train.journal import Journal
-from cruciform.train.run import Run
+from cruciform.training.run.journal import Journal
+from cruciform.training.run.run import Run
 
 NAME = "cat\x1b[2J\nerror: disk full\u202e"
 SHOWN = r"cat\x1b[2J\nerror: disk full\u202e"
@@ -57,7 +57,7 @@ def test_a_bar_escapes_what_it_describes() -> None:
 
 def test_a_notice_of_training_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     file = io.StringIO()
-    monkeypatch.setattr("cruciform.cli.progress.console", lambda error: SafeConsole(file=file, markup=False))
+    monkeypatch.setattr("cruciform.cli.shared.run_progress.console", lambda error: SafeConsole(file=file, markup=False))
     BarObserver().noticed(f"the data has one class, {NAME}[/]", 1)
     assert SHOWN in file.getvalue()
     assert "\x1b" not in file.getvalue()
@@ -74,7 +74,7 @@ def test_an_error_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
 
 def test_runs_are_listed_by_escaped_names(tmp_path: Path) -> None:
-    from cruciform.train.cookbook import load_recipe
+    from cruciform.training.recipe.cookbook import load_recipe
 
     run = Run(tmp_path / "\x1b[31mred")
     run.directory.mkdir()

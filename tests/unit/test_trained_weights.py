@@ -9,10 +9,10 @@ from torch import nn
 from typer.testing import CliRunner
 
 from cruciform.cli.main import app
-from cruciform.conversion.api import Conversion, convert
+from cruciform.conversion.convert import Conversion, convert
 from cruciform.models.zoo import create_model
 from cruciform.store.directory import REPORT, Base, save
-from cruciform.store.trained import holds_trained_weights
+from cruciform.store.trained_weights import holds_trained_weights
 
 SHIPPED = str(Path(__file__).parents[2] / "models" / "cifar_fast_cross")
 OPTIONS = {"input_size": 16, "num_classes": 3}

@@ -12,29 +12,10 @@ from typing import Annotated
 import typer
 
 from cruciform import __version__
-from cruciform.cli import (
-    bench,
-    budget,
-    convert,
-    coverage,
-    deploy,
-    doctor,
-    evaluate,
-    filters,
-    models,
-    paper,
-    predict,
-    profile,
-    race,
-    recipes,
-    report,
-    runs,
-    scale,
-    shard,
-    sweep,
-    train,
-)
-from cruciform.cli.terminal import echo
+from cruciform.cli.networks import budget, convert, coverage, doctor, filters, models, profile
+from cruciform.cli.shared.terminal import echo
+from cruciform.cli.shipping import bench, deploy, paper, predict, report
+from cruciform.cli.training import evaluate, race, recipes, runs, scale, shard, sweep, train
 from cruciform.errors import CheckpointError, CruciformError
 from cruciform.files import DISK_FULL
 

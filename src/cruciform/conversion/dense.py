@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from cruciform.conversion.api import FIT, Conversion, convert, mark_converted_
+from cruciform.conversion.convert import FIT, Conversion, convert, mark_converted_
 from cruciform.conversion.eligible import why_hooked
 from cruciform.conversion.planning import SchemeChoice
 from cruciform.conversion.surgery import find_modules, replace_modules_

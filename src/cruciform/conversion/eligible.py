@@ -10,7 +10,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS
-from cruciform.nn.standardise import SamePadding, standardise_
+from cruciform.nn.standardize import SamePadding, standardise_
 from cruciform.spec import ConvSpec, join_sizes
 
 

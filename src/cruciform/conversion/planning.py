@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
+from cruciform.conversion.conversion_report import ConversionReport, LayerChange
 from cruciform.conversion.eligible import in_short, is_convolution, refusal, why_skip
 from cruciform.conversion.holders import hidden_references, shared_memory
 from cruciform.conversion.objections import objection
-from cruciform.conversion.report import ConversionReport, LayerChange
 from cruciform.conversion.surgery import Found, find_modules, refuse_wrapper
 from cruciform.conversion.where import ConvLayer, Where, everywhere, matches
 from cruciform.errors import ConversionError, PlanError

@@ -20,8 +20,8 @@ from cruciform.measure.dry_run import (
     state_on,
     zero_input,
 )
+from cruciform.measure.state_guard import in_mode
 from cruciform.measure.trace import tensors_in
-from cruciform.measure.undisturbed import in_mode
 from cruciform.nn.inspect import plan_of
 
 MODES = {"evaluation": False, "training": True}

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from cruciform.conversion.api import convert
+from cruciform.conversion.convert import convert
 from cruciform.errors import CruciformError, first_line
 from cruciform.measure.trace import tensors_in
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS
-from cruciform.sources.build import build_network
+from cruciform.sources.build_network import build_network
 
 LARGEST_REAL = 400_000_000  # parameters of a network that is still run on real tensors
 LARGEST_BACKWARD = 60_000_000  # and of one whose backward pass is run

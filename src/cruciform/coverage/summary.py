@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cruciform.coverage.examine import Finding
-from cruciform.sources.build import split_reference
+from cruciform.sources.build_network import split_reference
 
 GOAL = 0.99
 

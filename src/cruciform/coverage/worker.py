@@ -1,7 +1,7 @@
 """The child process: reads a request a line, writes a finding a line. A crash takes only the one network along.
 
-Run by ``cruciform.coverage.run``; torchvision of a CUDA build beside a CPU build of torch lacks two operators, which
-are declared here, and only here, so that it can be imported.
+Run by ``cruciform.coverage.coverage_run``; torchvision of a CUDA build beside a CPU build of torch lacks two operators,
+which are declared here, and only here, so that it can be imported.
 """
 
 import json
@@ -40,7 +40,7 @@ def main() -> None:
     answers, sys.stdout = sys.stdout, sys.stderr  # whatever a library prints is not an answer
     load_torchvision()
     from cruciform.coverage.examine import examine
-    from cruciform.sources.source import SOURCES  # filled by what examine imports
+    from cruciform.sources.network_library import SOURCES  # filled by what examine imports
 
     if sys.argv[1:2] == ["--list"]:
         try:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cruciform.data.source import Source, spread
+from cruciform.data.samples.source import Source, spread
 from cruciform.errors import BadSampleError
 from cruciform.words import plural
 

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cruciform.data.foreign import ForeignTransform
 from cruciform.data.grain import read_ahead
 from cruciform.data.order import Order, share_of
-from cruciform.data.randomness import KeyedGenerator, SampleGenerator
-from cruciform.data.source import Image, Sample, Source, is_finite
-from cruciform.data.transforms import Transform
+from cruciform.data.samples.randomness import KeyedGenerator, SampleGenerator
+from cruciform.data.samples.source import Image, Sample, Source, is_finite
+from cruciform.data.transforms.foreign import ForeignTransform
+from cruciform.data.transforms.transforms import Transform
 from cruciform.errors import BadSampleError, DataError
 
 MOST_TRIED = 100

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from cruciform.data.shard_index import MANIFEST, File, Manifest
 from cruciform.data.shard_write import PARTS
+from cruciform.data.sharding.shard_index import MANIFEST, File, Manifest
 from cruciform.errors import DataError
 from cruciform.files import read_bytes, sha256
 

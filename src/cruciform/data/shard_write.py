@@ -21,9 +21,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cruciform.data.folder import SUFFIXES, check_size, decode, images_by_class
-from cruciform.data.pillow import Pillow
-from cruciform.data.shard_index import FORMAT, INDEX, MANIFEST, NAMES, RECORD, File, Manifest, about_sample, checksum
+from cruciform.data.samples.pillow import Pillow
+from cruciform.data.sets.folder import SUFFIXES, check_size, decode, images_by_class
+from cruciform.data.sharding.shard_index import (
+    FORMAT,
+    INDEX,
+    MANIFEST,
+    NAMES,
+    RECORD,
+    File,
+    Manifest,
+    about_sample,
+    checksum,
+)
 from cruciform.errors import DataError, OptionError
 from cruciform.files import check_regular, open_regular, read_bytes, read_text, sha256, sync, write_text
 

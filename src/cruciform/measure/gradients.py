@@ -33,9 +33,9 @@ import torch
 from torch import Tensor, nn
 
 from cruciform.errors import DiagnosisError
+from cruciform.measure.state_guard import in_mode
 from cruciform.measure.tape import GradientTape, normalisations_between
 from cruciform.measure.trace import checked_size, on_input, tensors_in
-from cruciform.measure.undisturbed import in_mode
 from cruciform.nn.inspect import refuse_unready
 from cruciform.words import plural, text_table
 

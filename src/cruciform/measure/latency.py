@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from cruciform.measure.undisturbed import in_mode
+from cruciform.measure.state_guard import in_mode
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import plan_of
 from cruciform.schemes import full

@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from cruciform.errors import CountError, ShapeError, first_line
 from cruciform.measure.closed_form import work_of
 from cruciform.measure.dry_run import META, call_with, let_norms_run_on_one_input, shapes_of, state_on, zero_input
+from cruciform.measure.state_guard import in_mode
 from cruciform.measure.trace import (
     CONVOLUTIONS,
     Call,
@@ -27,7 +28,6 @@ from cruciform.measure.trace import (
     on_input,
     tensors_in,
 )
-from cruciform.measure.undisturbed import in_mode
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, plan_of, refuse_unready, spec_of
 from cruciform.spec import Ints

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cruciform.files import write_text
-from cruciform.measure import processor
+from cruciform.machine import processor
 from cruciform.words import plural, printable_json
 
 PACKAGES = ("cruciform", "torch", "numpy")

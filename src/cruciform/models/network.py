@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from cruciform.errors import OptionError, ShapeError
 from cruciform.nn.composite import CompositeConv
-from cruciform.nn.init import DEFAULT_RULE
+from cruciform.nn.init_rules import DEFAULT_RULE
 from cruciform.registry import Registry
 from cruciform.schemes import Scheme, make_plan
 from cruciform.spec import ConvSpec

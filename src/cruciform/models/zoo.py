@@ -8,7 +8,7 @@ import torch
 from cruciform.errors import OptionError
 from cruciform.models import cifar_fast, googlenet, nin, vgg  # noqa: F401
 from cruciform.models.network import MODELS, Network, NetworkConfig
-from cruciform.nn.initialise import initialise_
+from cruciform.nn.initialize import initialise_
 from cruciform.registry import did_you_mean
 
 

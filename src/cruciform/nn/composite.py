@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from cruciform.errors import ShapeError
 from cruciform.nn.activations import ACTIVATIONS
 from cruciform.nn.forms import DenseKernel, collapse_kernel
-from cruciform.nn.init import initialise_layer_
+from cruciform.nn.init_rules import initialise_layer_
 from cruciform.nn.strided_volumes import strided_conv3d
 from cruciform.nn.symbolic import leaf_call, refuse_script
 from cruciform.plan import FilterGroup, LayerPlan, group_padding

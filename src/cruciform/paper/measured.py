@@ -4,8 +4,8 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-from cruciform.train.race import Finish, by_contestant
-from cruciform.train.race_result import read_finishes
+from cruciform.training.experiments.race import Finish, by_contestant
+from cruciform.training.experiments.race_result import read_finishes
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from cruciform.measure.macs import Profile, profile
-from cruciform.models.card import Published, published_rows
+from cruciform.models.model_card import Published, published_rows
 from cruciform.models.zoo import create_model
 
 

@@ -1,7 +1,7 @@
 """How long each filter group of gmp-lr takes here: the paper's figure of multiply-accumulates against time, again.
 
 Every group is a network of its own, one convolution, in an engine of its own; all of them are timed in turns on one
-thread, and the shortest time of each counts, as everywhere (``cruciform.deploy.clock``).
+thread, and the shortest time of each counts, as everywhere (``cruciform.deployment.search.clock``).
 """
 
 import tempfile
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from cruciform.deploy.build import Build, Setting, build_engine, noise
-from cruciform.deploy.clock import Timing, time_engines
-from cruciform.deploy.target import Engine
-from cruciform.deploy.targets import TARGETS
+from cruciform.deployment.search.build import Build, Setting, build_engine, noise
+from cruciform.deployment.search.clock import Timing, time_engines
+from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import Engine
 from cruciform.measure.record import record_result
 from cruciform.models.vgg import VGG11, VGGConfig
 from cruciform.models.zoo import model_config

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cruciform.sources.source import SOURCES, Source, checked_name, import_library
+from cruciform.sources.network_library import SOURCES, Source, checked_name, import_library
 
 Options = Callable[[int], dict[str, Any]]
 """From the rank to what a network is usually given."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from cruciform.sources.source import SOURCES, Source, checked_name, import_library
+from cruciform.sources.network_library import SOURCES, Source, checked_name, import_library
 
 
 def _timm() -> Any:

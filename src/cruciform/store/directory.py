@@ -24,9 +24,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, load_model, save_model
 from torch import nn
 
-from cruciform.conversion.api import build_layer, converted_plans, finish_layer
+from cruciform.conversion.conversion_report import ConversionReport
+from cruciform.conversion.convert import build_layer, converted_plans, finish_layer
 from cruciform.conversion.eligible import class_name, why_skip
-from cruciform.conversion.report import ConversionReport
 from cruciform.conversion.surgery import find_modules, replace_modules_
 from cruciform.errors import CruciformError, DamagedError, StoreError, first_line
 from cruciform.files import check_regular, new_directory, read_bytes, read_json, refuse_own_place, sha256, write_json
@@ -34,9 +34,9 @@ from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, spec_of
 from cruciform.plan import LayerPlan
 from cruciform.sources.bounds import Bounds, bounded
-from cruciform.sources.build import build_network
+from cruciform.sources.build_network import build_network
 from cruciform.spec import check_keys
-from cruciform.store import recognise
+from cruciform.store import recognize as recognise
 from cruciform.store.interface import Interface, read_interface
 
 FORMAT = 1

@@ -19,15 +19,15 @@ import atheris
 import numpy as np
 from PIL import Image as Pillow
 
-with atheris.instrument_imports(include=["cruciform.data", "cruciform.files", "cruciform.train"]):
-    from cruciform.data.folder import decode
-    from cruciform.data.shard_index import INDEX, MANIFEST, NAMES, RECORD, File, Manifest
-    from cruciform.data.shards import ShardSource
-    from cruciform.data.storage import open_storage
+with atheris.instrument_imports(include=["cruciform.data", "cruciform.files", "cruciform.training"]):
+    from cruciform.data.sets.folder import decode
+    from cruciform.data.sets.shards import ShardSource
+    from cruciform.data.sharding.shard_index import INDEX, MANIFEST, NAMES, RECORD, File, Manifest
+    from cruciform.data.sharding.storage import open_storage
     from cruciform.errors import CruciformError
     from cruciform.files import _checksum
-    from cruciform.train.checkpoint import TENSORS, VALUES, load
-    from cruciform.train.cookbook import load_recipe
+    from cruciform.training.recipe.cookbook import load_recipe
+    from cruciform.training.run.checkpoint import TENSORS, VALUES, load
 
 SCRATCH = Path(tempfile.mkdtemp(prefix="fuzz-"))
 SUM = "0" * 64

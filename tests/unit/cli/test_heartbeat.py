@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cruciform.cli import heartbeat
-from cruciform.cli.common import measuring, progress_bar
+from cruciform.cli.shared import heartbeat
+from cruciform.cli.shared.common import measuring, progress_bar
 
 
 def test_what_is_measured_is_printed_now_and_then(

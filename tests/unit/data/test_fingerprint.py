@@ -9,10 +9,10 @@ import pytest
 from PIL import Image as Pillow
 
 from cruciform.data.fingerprint import SAMPLES, compare_fingerprints, take_fingerprint
-from cruciform.data.folder import FolderSource
-from cruciform.data.open import open_dataset
+from cruciform.data.open_dataset import open_dataset
+from cruciform.data.samples.source import ArraySource, Opening, Part, Source
+from cruciform.data.sets.folder import FolderSource
 from cruciform.data.shard_write import Writing, list_items, write_shards
-from cruciform.data.source import ArraySource, Opening, Part, Source
 from cruciform.errors import DataError
 
 COUNT = 12
@@ -76,7 +76,7 @@ def test_a_file_that_is_no_image_is_not_compared_so_that_it_can_be_mended(pictur
 def test_shards_of_other_images_are_found_without_reading_a_sample(
     pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cruciform.data.storage import LocalStorage
+    from cruciform.data.sharding.storage import LocalStorage
 
     path = pictures / "folder" / "train" / "class1" / "04.png"
     Pillow.fromarray(255 - arrays().images[4]).save(path)

@@ -7,10 +7,10 @@ import pytest
 import torch
 from PIL import Image
 
-from cruciform.data.foreign import ForeignTransform
 from cruciform.data.loader import Loader
 from cruciform.data.order import Order
-from cruciform.data.source import ArraySource
+from cruciform.data.samples.source import ArraySource
+from cruciform.data.transforms.foreign import ForeignTransform
 from cruciform.errors import DataError
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (16, 16, 3), dtype=np.uint8)

@@ -13,17 +13,17 @@ from PIL import Image as Pillow
 from typer.testing import CliRunner
 
 from cruciform.cli.main import app
-from cruciform.cli.shard import read_bytes
-from cruciform.data.folder import MOST_BYTES
+from cruciform.cli.training.shard import read_bytes
 from cruciform.data.loader import Loader
-from cruciform.data.open import open_dataset
+from cruciform.data.open_dataset import open_dataset
 from cruciform.data.order import Order
-from cruciform.data.shard_index import Manifest
+from cruciform.data.samples.source import Opening
+from cruciform.data.sets.folder import MOST_BYTES
+from cruciform.data.sets.shards import ShardSource, open_index
 from cruciform.data.shard_verify import verify_shards
 from cruciform.data.shard_write import PARTS, Listing, Writing, list_items, write_shards
-from cruciform.data.shards import ShardSource, open_index
-from cruciform.data.source import Opening
-from cruciform.data.storage import RemoteStorage, open_storage
+from cruciform.data.sharding.shard_index import Manifest
+from cruciform.data.sharding.storage import RemoteStorage, open_storage
 from cruciform.errors import BadSampleError, DataError, OptionError
 
 SAMPLES, CLASSES = 30, 3
@@ -263,7 +263,7 @@ def test_a_store_that_fails_for_a_moment_is_asked_again(shards: Path, monkeypatc
     import fsspec
 
     fsspec.filesystem("memory").pipe_file("/flaky/x", b"0123456789")
-    monkeypatch.setattr("cruciform.data.storage.FIRST_WAIT", 0.001)
+    monkeypatch.setattr("cruciform.data.sharding.storage.FIRST_WAIT", 0.001)
     storage = RemoteStorage("memory://flaky")
     answers = iter([OSError("429"), b"01", b"0123"])
 

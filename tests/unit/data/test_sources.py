@@ -6,17 +6,17 @@ import pytest
 import torch
 from PIL import Image
 
-from cruciform.data.folder import decode
 from cruciform.data.loader import Loader
-from cruciform.data.open import open_dataset
+from cruciform.data.open_dataset import open_dataset
 from cruciform.data.order import Order
-from cruciform.data.source import ArraySource, Opening, Part, is_grouped
-from cruciform.data.transforms import CentreCrop, Mirror, RandomCrop
-from cruciform.data.whitening import Whitening, fit_zca, normalise_contrast, whiten
+from cruciform.data.samples.source import ArraySource, Opening, Part, is_grouped
+from cruciform.data.sets.folder import decode
+from cruciform.data.transforms.transforms import CentreCrop, Mirror, RandomCrop
+from cruciform.data.transforms.whitening import Whitening, fit_zca, normalise_contrast, whiten
 from cruciform.errors import DataError
-from cruciform.train.datasets import open_datasets
-from cruciform.train.recipe import DataTable
-from cruciform.train.runtime import Alone
+from cruciform.training.recipe.recipe import DataTable
+from cruciform.training.runtime.runtime import Alone
+from cruciform.training.setup.recipe_data import open_datasets
 
 
 def cifar(folder: Path, records: int = 4) -> Path:

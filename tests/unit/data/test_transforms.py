@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cruciform.data.randomness import KeyedGenerator
-from cruciform.data.transforms import Augmentation, CentreCrop, Mirror, RandomCrop, RandomResizedCrop
+from cruciform.data.samples.randomness import KeyedGenerator
+from cruciform.data.transforms.transforms import Augmentation, CentreCrop, Mirror, RandomCrop, RandomResizedCrop
 from cruciform.errors import DataError
 
 

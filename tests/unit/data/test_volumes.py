@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cruciform.data.open import open_dataset
-from cruciform.data.source import Opening
-from cruciform.data.volumes import open_volumes
+from cruciform.data.open_dataset import open_dataset
+from cruciform.data.samples.source import Opening
+from cruciform.data.sets.volumes import open_volumes
 from cruciform.errors import DataError
 
 

@@ -20,7 +20,7 @@ from cruciform.paper.published import published_timings, rivals
 from cruciform.plan import FilterGroup
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
-from cruciform.train.race import Finish
+from cruciform.training.experiments.race import Finish
 
 
 def finish(name: str, seed: int, top1: float, optimiser: str = "sgd") -> dict[str, Any]:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cruciform.deploy.clock import Timing
+from cruciform.deployment.search.clock import Timing
 from cruciform.paper.figures import FIGURES, Material
 from cruciform.paper.published import published_timings
 from cruciform.paper.timings import correlation, count_groups, describe_timings, parts, record_timings, time_parts

@@ -1,0 +1,79 @@
+"""A budget plan for people: Markdown, JSON and pictures, in the model directory."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from cruciform.budgets.budget_plan import BudgetPlan
+from cruciform.budgets.survey import BYTES, MACS, PARAMS, SECONDS
+from cruciform.files import write_json
+from cruciform.measure.record import circumstances, hardware, versions
+from cruciform.plot.budget import draw_front, draw_layers
+
+UNITS = {SECONDS: (1e3, "ms"), MACS: (1e-6, "MMAC"), PARAMS: (1e-6, "million"), BYTES: (1e-6, "MB")}
+
+PROXY = "It is a proxy, the share of a kernel's energy that each plan keeps, and says nothing certain about accuracy."
+HEADER = ("| layer | convolution | becomes | value | time, of dense | why |", "|---|---|---|---|---|---|")
+
+
+def in_units(name: str, value: float) -> str:
+    """Returns a cost as people write it."""
+    factor, unit = UNITS[name]
+    return f"{factor * value:,.3g} {unit}" if factor * value < 1000 else f"{factor * value:,.0f} {unit}"
+
+
+def plan_to_dict(plan: BudgetPlan, about: dict[str, Any], measured: float | None) -> dict[str, Any]:
+    """Returns all of it as plain data, for JSON."""
+    return {
+        **about,
+        **asdict(plan),
+        "mapping": plan.mapping,
+        "measured_seconds": measured,
+        "versions": versions(),
+        "hardware": hardware(),
+    }
+
+
+def plan_to_markdown(plan: BudgetPlan, about: dict[str, Any], measured: float | None) -> str:
+    """Returns a report to read."""
+    lines = [
+        f"# {about['network']} in {about['target']}, batch {about['batch']}",
+        "",
+        "| | dense | budget | predicted |",
+        "|---|---|---|---|",
+    ]
+    for name, value in plan.dense.items():
+        limit = in_units(name, plan.budgets[name]) if name in plan.budgets else "–"
+        expected = f"{in_units(name, plan.predicted[name])} ({plan.predicted[name] / value:.0%})"
+        lines.append(f"| {name} | {in_units(name, value)} | {limit} | {expected} |")
+    if measured is not None:
+        error = plan.predicted[SECONDS] / measured - 1
+        lines += ["", f"Measured: {in_units(SECONDS, measured)}; the prediction is off by {error:+.1%}."]
+    lines += ["", f"Value: {plan.value:.3f} of the dense network's 1. {PROXY}", "", *HEADER]
+    lines += [
+        f"| `{layer.name}` | {layer.convolution} | {layer.scheme} | {layer.value:.2f} | "
+        f"{layer.seconds / layer.dense_seconds:.2f} | {layer.reason} |"
+        for layer in plan.layers
+    ]
+    lines += ["", *(f"- {problem}" for problem in plan.problems)]
+    lines += ["", "![Pareto front](front.png)", "", "![layers](layers.png)", "", circumstances()]
+    return "\n".join(lines) + "\n"
+
+
+def write_plan(plan: BudgetPlan, about: dict[str, Any], measured: float | None, folder: Path) -> None:
+    """Writes ``budget.md``, ``budget.json``, ``front.png`` and ``layers.png``."""
+    (folder / "budget.md").write_text(plan_to_markdown(plan, about, measured), "utf-8")
+    write_json(folder / "budget.json", plan_to_dict(plan, about, measured))
+    name, limit = next(iter(plan.budgets.items()))
+    factor, unit = UNITS[name]
+    draw_front(
+        [(factor * cost, value) for cost, value in plan.front],
+        (factor * plan.predicted[name], plan.value),
+        factor * limit,
+        folder / "front.png",
+        unit=unit,
+    )
+    draw_layers(
+        [(one.name, one.scheme, 1e3 * one.dense_seconds, 1e3 * one.seconds) for one in plan.layers],
+        folder / "layers.png",
+    )

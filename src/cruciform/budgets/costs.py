@@ -1,0 +1,210 @@
+"""What every plan costs a layer, measured in the engine that the network will run in, and kept for the next time.
+
+A layer is timed between two pointwise convolutions, with its non-linearity and the pooling behind it: so the order in
+memory that an engine prefers is the one that the layer finds in its network, and a concatenation has a reader. All
+candidates of a layer take turns with the dense one; what counts is the **difference** to it, for all that is common to
+both falls out:
+
+    time of a network ≈ time of the dense network + Σ over layers (time of its plan − time of the dense layer)
+
+Times are kept in a folder, one file for each kind of layer, by hardware, versions, engine, batch and threads.
+"""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from torch import nn
+
+from cruciform.budgets.surroundings import Pooling
+from cruciform.deployment.search.build import Build, Setting, build_engine, noise
+from cruciform.deployment.search.clock import time_engines
+from cruciform.deployment.search.layer_forms import Form
+from cruciform.errors import DeployError, PlanError
+from cruciform.files import read_text, write_text
+from cruciform.measure.record import hardware, versions
+from cruciform.nn.composite import CompositeConv
+from cruciform.nn.inspect import PLAIN_CONVOLUTIONS
+from cruciform.plan import LayerPlan
+from cruciform.schemes import DENSE, make_plan
+from cruciform.spec import ConvSpec
+
+FORMS: tuple[Form, ...] = ("tail", "split")
+MAX_POOLINGS: tuple[Callable[..., nn.Module], ...] = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
+READER = 16  # filters of the pointwise convolution behind
+FEWEST = 8  # channels; with fewer the layer reads the image itself, and has no convolution before it
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Layers that cost the same.
+
+    Attributes:
+        spec: What they compute.
+        input_size: Channels and spatial size of what they read.
+        pooling: What follows, if that is a pooling.
+        maps: How many of these come from one image, as where frames are folded into the batch.
+    """
+
+    spec: ConvSpec
+    input_size: tuple[int, ...]
+    pooling: Pooling | None = None
+    maps: int = 1
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a candidate costs.
+
+    Attributes:
+        seconds: The shortest time, of the layer and its surroundings.
+        form: In which equal form; empty for the dense layer.
+    """
+
+    seconds: float
+    form: str
+
+
+@dataclass(frozen=True)
+class CostTable:
+    """What a kind of layer costs.
+
+    Attributes:
+        costs: Of each scheme that it can have, the dense one among them.
+        problems: Of each scheme that it can't have in this engine, the reason.
+    """
+
+    costs: Mapping[str, Cost]
+    problems: Mapping[str, str]
+
+
+def measure_kind(
+    kind: Kind,
+    schemes: Sequence[str],
+    setting: Setting,
+    folder: Path,
+    *,
+    tell: Callable[[str], None] = lambda what: None,
+) -> CostTable:
+    """Returns the cost of each scheme for a kind of layer, the dense one among them; measured, or known already.
+
+    Args:
+        kind: The layer.
+        schemes: The candidates.
+        setting: Where it will run.
+        folder: Where times are kept.
+        tell: Told what is being measured.
+
+    Raises:
+        DeployError: Not even the dense layer runs in this engine.
+    """
+    path = folder / f"{_key(kind, setting)}.json"
+    known, problems = _read(path, setting.rounds)
+    wanted = tuple(dict.fromkeys((DENSE, *schemes)))
+    missing = [scheme for scheme in wanted if scheme not in known and scheme not in problems]
+    if missing:
+        # The dense layer takes part each time: times of different moments can't be compared.
+        found = _measure(kind, [DENSE, *(scheme for scheme in missing if scheme != DENSE)], setting, tell)
+        drift = known[DENSE].seconds / found.costs[DENSE].seconds if DENSE in known else 1.0
+        known |= {name: replace(cost, seconds=cost.seconds * drift) for name, cost in found.costs.items()}
+        problems |= found.problems
+        folder.mkdir(parents=True, exist_ok=True)
+        costs = {name: asdict(cost) for name, cost in known.items()}
+        kept = {"kind": describe(kind), "rounds": setting.rounds, "costs": costs, "problems": problems}
+        write_text(path, json.dumps(kept, indent=1), shared=True)
+    return CostTable(
+        {scheme: known[scheme] for scheme in wanted if scheme in known},
+        {scheme: problems[scheme] for scheme in wanted if scheme in problems},
+    )
+
+
+def _read(path: Path, rounds: int) -> tuple[dict[str, Cost], dict[str, str]]:
+    """Returns the times of a file and what can't be, or nothing where they are of fewer rounds, or can't be read."""
+    try:
+        data = json.loads(read_text(path))
+        if data["rounds"] < rounds:
+            return {}, {}
+        return {name: Cost(**cost) for name, cost in data["costs"].items()}, dict(data["problems"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}, {}  # to measure again is all that is lost
+
+
+def _measure(kind: Kind, schemes: Sequence[str], setting: Setting, tell: Callable[[str], None]) -> CostTable:
+    there = setting.for_times(input_size=kind.input_size, batch=setting.batch * kind.maps)
+    problems: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        engines, forms = {}, {}
+        for scheme in schemes:
+            try:
+                plan = make_plan(kind.spec, scheme)
+            except PlanError as error:
+                problems[scheme] = str(error)
+                continue
+            network = surrounded(plan, kind.pooling)
+            for form in ("",) if plan.is_dense else FORMS:
+                name = f"{scheme} {form}"
+                tell(f"{describe(kind)['convolution']} as {name}")
+                build = Build({str(_place(kind.spec)): form} if form else {})  # type: ignore[dict-item]
+                try:
+                    engines[name] = build_engine(network, build, there, Path(tempfile.mkdtemp(dir=folder)))
+                except DeployError as error:
+                    if isinstance(error.__cause__, OSError | MemoryError):
+                        raise  # a full disk says nothing of the layer, and would be remembered of it
+                    problems[scheme] = str(error)  # unless another form of the same plan will do
+                    continue
+                forms[name] = (scheme, form)
+        if DENSE in problems:
+            raise DeployError(f"{describe(kind)['convolution']} does not run in this engine: {problems[DENSE]}")
+        images = noise(there.batch, there.input_size)
+        times = time_engines(engines, images, rounds=setting.rounds, threads=setting.threads)
+    costs: dict[str, Cost] = {}
+    for name, timing in times.items():
+        scheme, form = forms[name]
+        if scheme not in costs or timing.best < costs[scheme].seconds:
+            costs[scheme] = Cost(timing.best, form)
+    return CostTable(costs, {scheme: why for scheme, why in problems.items() if scheme not in costs})
+
+
+def surrounded(plan: LayerPlan, pooling: Pooling | None = None) -> nn.Sequential:
+    """Returns a layer as in a network: behind a convolution, followed by ReLU and pooling, read by a convolution."""
+    spec = plan.spec
+    convolution: Callable[..., nn.Module] = PLAIN_CONVOLUTIONS[spec.rank - 1]
+    before = [convolution(spec.in_channels, spec.in_channels, 1), nn.ReLU()] if _place(spec) else []
+    behind = [nn.ReLU(), *([MAX_POOLINGS[spec.rank - 1](*pooling)] if pooling else [])]
+    return nn.Sequential(*before, CompositeConv(plan), *behind, convolution(spec.out_channels, READER, 1)).eval()
+
+
+def _place(spec: ConvSpec) -> int:
+    """Returns where in its surroundings the layer stands."""
+    return 2 if spec.in_channels >= FEWEST and spec.groups == 1 else 0
+
+
+def describe(kind: Kind) -> dict[str, object]:
+    """Returns what a kind of layer is, in words and as data."""
+    sizes = "×".join(map(str, kind.spec.kernel))
+    words = f"{sizes}, {kind.spec.in_channels} → {kind.spec.out_channels} of {'×'.join(map(str, kind.input_size[1:]))}"
+    described: dict[str, object] = {"spec": kind.spec.to_dict(), "input_size": list(kind.input_size)}
+    if kind.pooling is not None:
+        words += f", pooled {'×'.join(map(str, kind.pooling.kernel))}"
+        described["pooling"] = [list(numbers) for numbers in kind.pooling]
+    if kind.maps > 1:
+        words += f", {kind.maps} at a time"
+        described["maps"] = kind.maps
+    return {"convolution": words, **described}
+
+
+def _key(kind: Kind, setting: Setting) -> str:
+    parts = {
+        "kind": describe(kind),
+        "target": type(setting.target).__name__,
+        "options": {name: str(value) for name, value in vars(setting.target).items() if name != "images"},
+        "precision": setting.target.precision,
+        "batch": setting.batch,
+        "threads": setting.threads,
+        "hardware": hardware(),
+        "versions": versions(setting.target.packages),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]

@@ -1,0 +1,88 @@
+"""``cruciform filters``: what the filters of a network have become."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cruciform.cli.shared.common import (
+    JsonOption,
+    ModelArgument,
+    SizeOption,
+    console,
+    find_trained,
+    picture,
+    print_json,
+    print_table,
+)
+
+MOST_DRAWN = 24  # layers; more would make a picture that nobody can look at
+
+
+def filters(
+    model: ModelArgument,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PNG",
+            callback=picture,
+            help="Draw into this file (.png, .svg, .pdf); needs 'plot'.",
+        ),
+    ] = None,
+    layer: Annotated[
+        str, typer.Option(metavar="PATTERN", help="Only layers of this name, as 'blocks.*' or a part of it.")
+    ] = "*",
+    size: SizeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show basis filters, the kernels that they add up to, their spectra, and which orientation does the work.
+
+    Example: cruciform filters runs/cifar_fast_lr3_cifar10 -o filters.png
+    """
+    from cruciform.measure.filters import RANKS, network_filters
+
+    found = network_filters(find_trained(model, size).model, layer)
+    if plot:
+        from cruciform.plot.filters import draw_filters
+        from cruciform.plot.style import save
+
+        source = (
+            f"{Path(model).name}: the filters with the most energy, of each the input channel with the most; brown "
+            "below zero, violet above. Dashed: the effective rank. Energy: of each group of the first stage."
+        )
+        save(draw_filters(found[:MOST_DRAWN], source=source), plot)
+    if as_json:
+        print_json([one.to_dict() for one in found])
+        return
+    print_table(
+        f"Filters of {model}",
+        ("layer", "plan", "energy of each group", "effective rank", "of", "spatial rank"),
+        [
+            (
+                one.name,
+                str(one.plan),
+                ", ".join(
+                    f"{group.shape} {group.energy:.0%}"
+                    for group in one.groups
+                    if group.stage == 0 and group.energy is not None
+                ),
+                "–" if one.effective_rank is None else f"{one.effective_rank:.1f}",
+                str(len(one.spectrum)) if one.spectrum else "–",
+                "–" if one.spatial_rank is None else f"{one.spatial_rank:.2f}",
+            )
+            for one in found
+        ],
+        left=3,
+    )
+    out = console()
+    for name, meaning in RANKS.items():
+        out.print(f"{name}: {meaning}", style="dim")
+    for one in found:
+        if one.why_not:
+            out.print(f"{one.name} has no equal kernel: {one.why_not}", style="dim")
+    if plot:
+        out.print(f"drawn: {plot}")
+    if plot and len(found) > MOST_DRAWN:
+        out.print(f"the first {MOST_DRAWN} of {len(found)} layers are drawn; choose others with --layer PATTERN")

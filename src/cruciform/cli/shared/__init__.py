@@ -1,0 +1,1 @@
+"""What several commands share: arguments, parsing, tables, progress, and the terminal."""

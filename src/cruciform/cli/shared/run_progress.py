@@ -1,0 +1,167 @@
+"""A run as people see it: a bar with speed and remaining time on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from cruciform.cli.shared.terminal import console, echo
+from cruciform.training.run.observer import Observer, Plan, StepRecord
+from cruciform.words import plural
+
+PLAIN_EVERY = 30.0  # seconds between two plain lines
+
+
+class BarObserver(Observer):
+    """Draws a bar."""
+
+    def __init__(self) -> None:
+        self._console = console(error=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(compact=True),
+            TextColumn("{task.fields[figures]}"),
+            console=self._console,
+        )
+        self._plan: Plan | None = None
+        self._training: TaskID | None = None
+        self._judging: TaskID | None = None
+        self._speed = _Speed()
+
+    def started(self, plan: Plan) -> None:
+        """Shows the bar."""
+        self._plan = plan
+        self._console.print(_opening(plan))
+        self._training = self._bar.add_task("training", total=plan.steps, completed=plan.step, figures="")
+        self._bar.start()
+
+    def stepped(self, record: StepRecord) -> None:
+        """Moves it."""
+        if self._training is None or self._plan is None:
+            return
+        epoch = (record.step - 1) // self._plan.steps_per_epoch + 1
+        epochs = self._plan.steps // self._plan.steps_per_epoch
+        speed = self._speed.after(record.samples)
+        figures = f"{speed:,.0f} images/s  loss {record.loss:.3f}"
+        self._bar.update(
+            self._training, completed=record.step, description=f"epoch {epoch} of {epochs}", figures=figures
+        )
+
+    def evaluating(self, done: int, of: int) -> None:
+        """Shows a second bar while the network is judged."""
+        if self._judging is None:
+            self._judging = self._bar.add_task("evaluating", total=of, figures="")
+        self._bar.update(self._judging, completed=done)
+        if done == of:
+            self._bar.remove_task(self._judging)
+            self._judging = None
+            self._speed = _Speed()
+
+    def finished_epoch(self, epoch: int, step: int, figures: dict[str, Any]) -> None:
+        """Leaves a line behind."""
+        self._bar.console.print(_epoch_line(epoch, figures))
+
+    def noticed(self, what: str, step: int) -> None:
+        """Leaves a line behind."""
+        self._bar.console.print(what, style="yellow")
+
+    def ended(self, state: str, step: int, error: BaseException | None) -> None:
+        """Takes the bar away."""
+        self._bar.stop()
+
+
+class LineObserver(Observer):
+    """Prints a line now and then, for logs of machines.
+
+    Args:
+        say: Takes the lines.
+        every: Seconds between two of them.
+    """
+
+    def __init__(self, say: Callable[[str], None], every: float = PLAIN_EVERY) -> None:
+        self._say, self._every = say, every
+        self._plan: Plan | None = None
+        self._start = self._last = time.monotonic()
+        self._first_step = 0
+        self._speed = _Speed()
+
+    def started(self, plan: Plan) -> None:
+        """Says what begins."""
+        self._plan, self._first_step = plan, plan.step
+        self._start = self._last = time.monotonic()
+        self._say(_opening(plan))
+
+    def stepped(self, record: StepRecord) -> None:
+        """Says how far it is, when it is time to."""
+        speed = self._speed.after(record.samples)
+        now = time.monotonic()
+        if self._plan is None or now - self._last < self._every:
+            return
+        self._last = now
+        left = (now - self._start) / (record.step - self._first_step) * (self._plan.steps - record.step)
+        self._say(
+            f"step {record.step:,} of {self._plan.steps:,}, loss {record.loss:.3f}, {speed:,.0f} images/s, "
+            f"{left / 60:.1f} minutes left"
+        )
+
+    def finished_epoch(self, epoch: int, step: int, figures: dict[str, Any]) -> None:
+        """Says its figures."""
+        self._say(_epoch_line(epoch, figures))
+        self._speed = _Speed()
+
+    def noticed(self, what: str, step: int) -> None:
+        """Says it."""
+        self._say(what)
+
+
+class _Speed:
+    """Samples a second, of late."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+        self._speed = 0.0
+
+    def after(self, samples: int) -> float:
+        now = time.monotonic()
+        current = samples / max(1e-9, now - self._last)
+        self._last = now
+        self._speed = current if not self._speed else 0.95 * self._speed + 0.05 * current
+        return self._speed
+
+
+def make_observer() -> Observer:
+    """Returns a bar where people look at a terminal, else plain lines; both to standard error."""
+    return BarObserver() if sys.stderr.isatty() else LineObserver(lambda line: echo(line, error=True))
+
+
+def _opening(plan: Plan) -> str:
+    epochs = plan.steps // plan.steps_per_epoch
+    where = f"going on from step {plan.step:,}" if plan.step else "from the start"
+    ranks = f", {plan.world} processes" if plan.world > 1 else ""
+    return (
+        f"{_short(plan.run)}: {plural(epochs, 'epoch')} of {plural(plan.samples, 'sample')}, "
+        f"{plural(plan.steps, 'step')}, {where}{ranks}"
+    )
+
+
+def _epoch_line(epoch: int, figures: dict[str, Any]) -> str:
+    line = f"epoch {epoch}: training loss {figures['train_loss']:.3f}"
+    if "top1" in figures:
+        line += f", {figures['top1']:.2%} right on {plural(figures['samples'], 'sample')} (loss {figures['loss']:.3f})"
+    if "top1_mirrored" in figures:
+        line += f", {figures['top1_mirrored']:.2%} with mirror images"
+    if "auc" in figures:
+        line += f", AUC {figures['auc']:.3f}"
+    return line
+
+
+def _short(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

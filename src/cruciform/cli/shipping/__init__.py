@@ -1,0 +1,1 @@
+"""Commands about engines, predictions and reports."""

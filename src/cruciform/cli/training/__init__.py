@@ -1,0 +1,1 @@
+"""Commands about training and its data."""

@@ -1,0 +1,108 @@
+"""``cruciform scale``: what training would take on many machines, on paper."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cruciform.cli.shared.common import (
+    JsonOption,
+    SizeOption,
+    console,
+    find_trained,
+    print_json,
+    print_table,
+    read_amount,
+)
+from cruciform.errors import OptionError
+from cruciform.words import plural
+
+if TYPE_CHECKING:
+    from cruciform.scale.model import Cost, Estimate
+
+LINKS = {"Mb": 10**6, "Gb": 10**9, "Tb": 10**12}
+
+
+def scale(
+    network: Annotated[list[str], typer.Option(help="A network, as profile takes them; may be repeated.")],
+    images: Annotated[float, typer.Option(help="Images to be seen, all epochs together.")] = 1e9,
+    gpus: Annotated[int, typer.Option(min=1, help="How many GPUs.")] = 64,
+    link: Annotated[str, typer.Option(help="Bits a second between two machines, as 100Gb.")] = "100Gb",
+    changes: Annotated[
+        list[str] | None, typer.Option("--assume", metavar="NAME=VALUE", help="Change an assumption; may be repeated.")
+    ] = None,
+    size: SizeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Estimate speed, scaling efficiency, ingest, goodput and cost of training on many GPUs, and name every assumption.
+
+    Nothing is measured here, and no GPU ever was: this is arithmetic. docs/scale.md says how it was checked.
+
+    Example: cruciform scale --network vgg11_gmp_lr --images 1e9 --gpus 64 --link 100Gb
+    """
+    from cruciform.scale.assumptions import assume, describe
+    from cruciform.scale.model import Job, estimate
+
+    assumed, job = assume(changes or []), Job(images, gpus, read_link(link))
+    costs = [_cost(name, size) for name in network]
+    found = {cost.name: estimate(cost, job, assumed) for cost in costs}
+    assumptions = describe(assumed)
+    if as_json:
+        print_json(
+            {
+                "networks": {name: asdict(one) for name, one in found.items()},
+                "assumptions": {name: {"value": value, "unit": unit, "source": source}
+                                for name, value, unit, source in assumptions},
+            }
+        )  # fmt: skip
+        return
+    print_table(
+        f"{images:,.0f} images on {plural(gpus, 'GPU')}, {link} between machines",
+        ("", *found),
+        zip(*[[label for label, _ in _lines(costs[0], next(iter(found.values())))],
+              *([text for _, text in _lines(cost, found[cost.name])] for cost in costs)], strict=True),
+    )  # fmt: skip
+    print_table(
+        "What this rests on",
+        ("assumption", "unit", "source", "value"),
+        [(name, unit, source, f"{value:,.6g}") for name, value, unit, source in assumptions],
+        left=3,
+    )
+    console().print("change any with --assume NAME=VALUE")
+
+
+def _cost(name: str, size: str | None) -> "Cost":
+    from cruciform.measure.macs import profile
+    from cruciform.nn.composite import CompositeConv
+    from cruciform.scale.model import Cost
+
+    model, input_size, _ = find_trained(name, size)
+    counted = profile(model, input_size)
+    thin = any(isinstance(module, CompositeConv) for module in model.modules())
+    if not counted.macs:
+        raise OptionError(f"{name} has no multiply-accumulates, by which its time is estimated")
+    return Cost(name, counted.params, counted.macs, thin)
+
+
+def _lines(cost: "Cost", found: "Estimate") -> list[tuple[str, str]]:
+    return [
+        ("parameters", f"{cost.params:,}"),
+        ("MACs for an image", f"{cost.macs:,}"),
+        ("images/s of one GPU", f"{found.images_per_second_per_gpu:,.0f}"),
+        ("computing a step", f"{1e3 * found.step_seconds:.1f} ms"),
+        ("gradient", f"{found.gradient_bytes / 1e6:,.1f} MB"),
+        ("its all-reduce", f"{1e3 * found.reduce_seconds:.1f} ms"),
+        ("scaling efficiency", f"{found.efficiency:.0%}"),
+        ("ingest for one GPU", f"{found.ingest_bytes_per_second / 1e6:,.0f} MB/s"),
+        ("cores to decode for one GPU", f"{found.cores_per_gpu:.0f}"),
+        ("checkpoint", f"{found.checkpoint_bytes / 1e6:,.0f} MB every {found.interval_seconds / 60:.0f} minutes"),
+        ("goodput", f"{found.goodput:.2%}"),
+        ("images/s in the end", f"{found.images_per_second:,.0f}"),
+        ("time", f"{found.hours:,.2f} hours"),
+        ("cost", f"${found.dollars:,.0f}"),
+    ]
+
+
+def read_link(text: str) -> float:
+    """Reads ``100Gb``, bits a second."""
+    return read_amount(text, LINKS, "link; write bits a second, as 25Gb or 400Gb")[0]

@@ -1,0 +1,1 @@
+"""Data sets: one file a kind, each registers itself."""

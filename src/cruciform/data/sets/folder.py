@@ -1,0 +1,151 @@
+"""A folder of images: ``PATH/train/CLASS/*.jpg`` and ``PATH/val/CLASS/*.jpg`` (or ``test``), decoded when asked for."""
+
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+
+from cruciform.data.samples.image_guard import refuse_many_scans, refuse_many_segments
+from cruciform.data.samples.pillow import Pillow, UnidentifiedImageError
+from cruciform.data.samples.source import DATASETS, Image, Opening, Sample, digest_of, need_path
+from cruciform.errors import BadSampleError, DataError
+from cruciform.files import open_regular, read_bytes
+from cruciform.words import plural
+
+NAMES = {"train": ("train",), "test": ("val", "test", "validation")}
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})
+FORMATS = ("JPEG", "PNG", "WEBP")
+OTHER_PICTURES = frozenset({".avif", ".bmp", ".gif", ".heic", ".jp2", ".pgm", ".ppm", ".tif", ".tiff"})
+"""Suffixes of images that are not read; whoever has them must know."""
+
+MOST_BYTES = 64 * 2**20
+MOST_PIXELS = {"JPEG": 64 * 10**6, "PNG": 40 * 10**6, "WEBP": 40 * 10**6}
+"""What is decoded within a second and a gigabyte."""
+
+
+def images_by_class(folder: Path) -> dict[str, list[Path]]:
+    """Returns the images of each class, both sorted. An empty folder is a class too, a hidden one is none."""
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return {name: _images(folder / name) for name in names}
+
+
+def _images(folder: Path) -> list[Path]:
+    found, others = [], []
+    for path in sorted(path for path in folder.iterdir() if not path.name.startswith(".")):
+        suffix = path.suffix.lower()
+        if suffix in SUFFIXES:
+            found.append(path)
+        elif suffix in OTHER_PICTURES or path.is_dir():
+            others.append(path)
+    if others:
+        raise DataError(
+            f"{folder} holds {plural(len(others), 'file or folder', 'files or folders')} that would be passed over, "
+            f"such as {others[0].name}; images of a class lie in its own folder, as "
+            f"{', '.join(sorted(SUFFIXES))}: convert the others or move them away"
+        )
+    return found
+
+
+class FolderSource:
+    """The images below one folder; the names of its folders, sorted, are the classes."""
+
+    def __init__(self, folder: Path, *, short_side: int | None) -> None:
+        found = images_by_class(folder)
+        self.classes = tuple(found)
+        self._short_side = short_side
+        self._files = [(path, label) for label, paths in enumerate(found.values()) for path in paths]
+        self.labels = np.array([label for _, label in self._files])
+        if not self._files:
+            raise DataError(f"{folder} holds no images; expected {folder}/CLASS/*.jpg (or .png, .webp)")
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, index: int) -> Sample:
+        path, label = self._files[index]
+        try:
+            return Sample(read_image(path, self._short_side), label)
+        except DataError as error:
+            raise BadSampleError(index, self.describe(index), str(error)) from error
+
+    def describe(self, index: int) -> str:
+        """Returns its file."""
+        return str(self._files[index][0])
+
+    def digest(self, index: int) -> str:
+        """Returns a hash of the file's bytes, which must be an image, and of its label."""
+        _, label = self[index]
+        return digest_of(read_bytes(self._files[index][0]), label)
+
+
+@DATASETS.register("folder")
+def open_folder(opening: Opening) -> FolderSource:
+    """Lists the images of one split."""
+    root = need_path(opening.path, "the folder with the images", folder=True)
+    for name in NAMES[opening.split]:
+        if (root / name).is_dir():
+            return FolderSource(root / name, short_side=opening.short_side)
+    raise DataError(f"{root} has no folder {' or '.join(NAMES[opening.split])}")
+
+
+def read_image(path: Path, short_side: int | None = None) -> Image:
+    """Reads and decodes the file of an image; see ``decode``."""
+    try:
+        with open_regular(path) as file:
+            check_size(os.fstat(file.fileno()).st_size)
+            return decode(file.read(), short_side)
+    except OSError as error:
+        raise DataError(f"can't be read: {error.strerror}") from error
+
+
+def decode(data: bytes, short_side: int | None = None) -> Image:
+    """Decodes an image to (height, width, 3) bytes.
+
+    Args:
+        data: A JPEG, PNG or WebP file.
+        short_side: Length that the shorter side is brought to. A JPEG is decoded at the smallest scale above it, which
+            saves most of the work.
+    """
+    check_size(len(data))
+    refuse_many_segments(data)
+    try:
+        with Pillow.open(io.BytesIO(data), formats=FORMATS) as image:
+            width, height = image.size
+            most = MOST_PIXELS.get(image.format or "", MOST_PIXELS["JPEG"])  # a JPEG of several pictures is an MPO
+            _check_pixels(width, height, most)
+            refuse_many_scans(data, width * height)
+            if short_side is None:
+                return np.asarray(_in_colour(image))
+            scale = short_side / min(width, height)
+            size = max(short_side, round(width * scale)), max(short_side, round(height * scale))
+            _check_pixels(*size, most)  # one that is long and thin grows by more than it has
+            image.draft("RGB", size)
+            return np.asarray(_in_colour(image).resize(size, Pillow.Resampling.BILINEAR))
+    except DataError:
+        raise
+    except UnidentifiedImageError as error:
+        raise DataError(f"can't be decoded: it is none of {', '.join(FORMATS)}, which are read") from error
+    except Exception as error:  # Pillow's decoders raise whatever they stumble over: OSError, ValueError, SyntaxError…
+        raise DataError(f"can't be decoded: {error}") from error
+
+
+def _in_colour(image: Pillow.Image) -> Pillow.Image:
+    if image.mode == "RGB":
+        return image  # convert would copy it
+    if image.mode.startswith("I"):  # grey of 16 bits, of which convert keeps what is below 256
+        image = Pillow.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    colour = image.convert("RGB")
+    image.close()  # large ones need not lie in memory twice
+    return colour
+
+
+def check_size(size: int) -> None:
+    """Raises where a file is larger than any that is read."""
+    if size > MOST_BYTES:
+        raise DataError(f"has {size:,} bytes; at most {MOST_BYTES:,} are read")
+
+
+def _check_pixels(width: int, height: int, most: int) -> None:
+    if width * height > most:
+        raise DataError(f"has {width}×{height} pixels; at most {most:,} are decoded")

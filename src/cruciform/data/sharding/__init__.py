@@ -1,0 +1,1 @@
+"""Shards: written, indexed, verified, and read from wherever they are stored."""

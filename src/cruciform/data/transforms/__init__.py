@@ -1,0 +1,1 @@
+"""What is done to a sample before a network sees it."""

@@ -1,0 +1,49 @@
+"""Which networks are compared with which: the suites of ``cruciform bench``."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import torch
+from torch import nn
+
+from cruciform.conversion.convert import convert
+from cruciform.deployment.bench.bench import Suite
+from cruciform.models.zoo import create_model
+from cruciform.sources.build_network import build_network
+
+AS: Final = " as "
+"""Between a network of another library and the scheme that it is converted by."""
+
+
+def build_suite_network(name: str) -> nn.Module:
+    """Returns a network of the zoo, or one of another library, as ``monai:UNet-3d as cross3``."""
+    torch.manual_seed(0)  # times do not depend on weights, but zeros and subnormal numbers can be faster or slower
+    reference, _, scheme = name.partition(AS)
+    if ":" not in reference:
+        return create_model(reference)
+    network, size = build_network(reference, {})
+    return convert(network, scheme, input_size=size).model if scheme else network
+
+
+def _zoo(baseline: str, shorts: Mapping[str, str], input_size: tuple[int, ...]) -> Suite:
+    return Suite(baseline, shorts, input_size, build_suite_network)
+
+
+def _volumes(reference: str, short: str, side: int, schemes: Mapping[str, str]) -> Suite:
+    shorts = {f"{reference}{AS}{scheme}": f"{short}{end}" for scheme, end in schemes.items()}
+    return Suite(reference, shorts, (1, side, side, side), build_suite_network, label=short, keyed_by_batch=False)
+
+
+VOLUME_SCHEMES: Final = {"cross3": "", "cross:full=0.25": "_full_quarter", "planes": "_planes"}
+IN_BLOCKS: Final = {"cross:block=16": "_blocks"}
+"""Thirds of 64 filters fill no blocks of 16, and the UNet has too few filters for a block along each axis."""
+VGG: Final = {f"vgg11_gmp_{name}": name for name in ("lr", "lr_join", "lr_join_wfull")}
+SUITES: Final[Mapping[str, tuple[Suite, ...]]] = {
+    "vgg": (_zoo("vgg11_gmp", VGG, (3, 224, 224)),),
+    "nin": (_zoo("nin", {"nin_c3": "c3", "nin_c3_lr": "c3_lr"}, (3, 32, 32)),),
+    "volumes": (
+        _volumes("monai:UNet-3d", "unet", 64, VOLUME_SCHEMES),
+        _volumes("monai:ResNet18-3d", "resnet", 64, VOLUME_SCHEMES | IN_BLOCKS),
+    ),
+}
+"""Each suite is one comparison or several, each with a dense baseline of its own."""

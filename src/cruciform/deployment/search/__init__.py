@@ -1,0 +1,1 @@
+"""The search for the fastest form of every layer, by measuring."""

@@ -1,0 +1,103 @@
+"""A network built for an engine: where it shall run, which equal form each layer has, and how it is written."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.fx import GraphModule
+
+from cruciform.deployment.search.layer_forms import Form, build_form
+from cruciform.deployment.targets.target import Engine, Target
+from cruciform.errors import DeployError, first_line, told_as
+from cruciform.nn.strided_volumes import for_other_engines
+
+PLAIN = "plain"
+"""The way in which a target writes a network unless it is told otherwise."""
+
+
+RANGED = 32
+"""Images of noise that an engine learns its ranges from, where only its time is asked for."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where a network shall run.
+
+    Attributes:
+        target: The engine.
+        input_size: Of one image.
+        batch: Images at a time.
+        threads: Of the engine.
+        rounds: Turns of what is compared in the end; half as many on the way there.
+        patience: Seconds for the whole search; the last comparison with the dense network comes after it.
+    """
+
+    target: Target
+    input_size: tuple[int, ...]
+    batch: int = 1
+    threads: int = 1
+    rounds: int = 7
+    patience: float = 120.0
+
+    def ways(self) -> dict[str, Target]:
+        """Returns all ways to write for the engine."""
+        return {PLAIN: self.target, **self.target.ways(self.batch, self.input_size)}
+
+    def for_times(self, **changes: Any) -> "Setting":
+        """Returns the setting with changes; an engine that learns its ranges from images is given noise, which does."""
+        made = replace(self, **changes)
+        if not made.target.needs_images:
+            return made
+        return replace(made, target=made.target.with_images(noise(RANGED, made.input_size)))
+
+
+@dataclass(frozen=True)
+class Build:
+    """How a network is built; all builds of a network compute the same.
+
+    Attributes:
+        forms: The form of every layer of basis filters.
+        way: How the target writes it.
+    """
+
+    forms: Mapping[str, Form]
+    way: str = PLAIN
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether no layer of basis filters is left."""
+        return all(form == "dense" for form in self.forms.values())
+
+
+def build_engine(model: nn.Module, build: Build, setting: Setting, folder: Path) -> Engine:
+    """Writes a network into a folder as its target has it; returns what runs it."""
+    return write_engine(build_graph(model, build.forms, setting), build.way, setting, folder)
+
+
+def build_graph(model: nn.Module, forms: Mapping[str, Form], setting: Setting) -> GraphModule:
+    """Returns a network with its layers in some forms."""
+    # A graph for one image alone would be made for no other number.
+    with _unable("can't be captured"), nullcontext() if setting.target.computes_by_torch else for_other_engines():
+        return build_form(model, forms, setting.input_size, batch=max(2, setting.batch))
+
+
+def write_engine(graph: GraphModule, way: str, setting: Setting, folder: Path) -> Engine:
+    """Writes a graph into a folder in one of its target's ways; returns what runs it."""
+    with _unable("can't be written for this engine"):
+        setting.ways()[way].write(graph, setting.input_size, folder, batch=setting.batch)
+        return setting.target.load(folder, threads=setting.threads)
+
+
+def _unable(what: str) -> AbstractContextManager[None]:
+    return told_as(DeployError, lambda error: f"this network {what}: {type(error).__name__}: {first_line(error)}")
+
+
+def noise(batch: int, size: tuple[int, ...], *, seed: int = 0) -> NDArray[Any]:
+    """Returns images of noise: engines take the same time for them as for real ones."""
+    images: NDArray[Any] = torch.randn(batch, *size, generator=torch.Generator().manual_seed(seed)).numpy()
+    return images

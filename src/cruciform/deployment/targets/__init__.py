@@ -1,0 +1,1 @@
+"""Targets: one file an engine."""

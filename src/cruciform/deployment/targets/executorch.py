@@ -1,0 +1,129 @@
+"""ExecuTorch: one file for its small runtime, computed by XNNPACK wherever that can."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.fx import GraphModule
+
+from cruciform.deployment.rewrites.graph import export, without_warnings
+from cruciform.deployment.targets.target import TARGETS, Engine, Target
+from cruciform.errors import DeployError, MissingExtraError, first_line
+
+FILE = "model.pte"
+AT_WORK: WeakSet[Any] = WeakSet()
+"""The methods that are loaded, all on the one pool of threads that the process has."""
+
+
+class ExecuTorch(Target):
+    """PyTorch's engine for small devices, here on this machine's CPU."""
+
+    packages = ("executorch",)
+    extra = "executorch"
+    danger = "that engine takes every size and place in a file as it is, so a forged one can reach any memory"
+
+    def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
+        """Gives XNNPACK all that it takes, for exactly so many images.
+
+        With a free number of images it takes no max pooling and no reshape, which run in slow reference code then
+        (nin_c3_lr on one image: 8.1 ms, not 3.4), and the upper bound that was asked for gets lost.
+        """
+        executorch = _import_executorch()
+        program = export(graph, input_size, batch=batch, exactly=True)
+        try:
+            with torch.no_grad(), without_warnings(), _without_chatter():
+                lowered = executorch.lower(program, partitioner=[executorch.partitioner()])
+                made = lowered.to_executorch()
+        except Exception as error:  # it raises whatever it meets
+            raise DeployError(f"ExecuTorch can't take this network: {first_line(error)}") from error
+        with (folder / FILE).open("wb") as file:
+            made.write_to_file(file)
+
+    def load(self, folder: Path, *, threads: int) -> Engine:
+        """Opens the program; other numbers of images than it was made for run in pieces, the last one filled up.
+
+        Raises:
+            DeployError: It has no code for an operation, or an engine of it is at work in this process already, on
+                another number of threads.
+        """
+        executorch = _import_executorch()
+        _set_threads(executorch.library, threads)
+        remarks: list[str] = []
+        try:
+            with _without_chatter(remarks):
+                method = executorch.runtime.get().load_program(folder / FILE).load_method("forward")
+                size = method.metadata.input_tensor_meta(0).sizes()
+                method.execute([torch.zeros(size)])  # what it has no code for shows only here
+        except RuntimeError as error:
+            why = first_line(error) if not remarks else remarks[0]
+            raise DeployError(f"ExecuTorch can't run this network: {why}; choose another target") from error
+        AT_WORK.add(method)
+        batch = size[0]
+
+        def run(images: NDArray[Any]) -> NDArray[Any]:
+            outputs = []
+            for first in range(0, len(images), batch):
+                piece = images[first : first + batch]
+                if len(piece) < batch:
+                    piece = np.pad(piece, ((0, batch - len(piece)), *((0, 0),) * (piece.ndim - 1)))
+                outputs.append(method.execute([torch.from_numpy(np.ascontiguousarray(piece))])[0].numpy())
+            return np.concatenate(outputs)[: len(images)]
+
+        return run
+
+
+def _set_threads(library: Any, threads: int) -> None:
+    # Every loaded method keeps the address of the pool: to replace it under one that is used again ends the process.
+    with _without_chatter():
+        current = library._threadpool_get_thread_count()
+        if current != threads and not AT_WORK:
+            library._unsafe_reset_threadpool(threads)
+            current = library._threadpool_get_thread_count()
+    if current != threads:
+        raise DeployError(
+            f"ExecuTorch has one pool of threads in a process, of {current} here, which can't become {threads} "
+            f"while an engine is at work: ask for {current}, let go of that engine, or use another process"
+        )
+
+
+def _import_executorch() -> Any:
+    try:
+        with without_warnings(), _without_chatter():
+            from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+            from executorch.exir import to_edge_transform_and_lower
+            from executorch.extension.pybindings import portable_lib
+            from executorch.runtime import Runtime
+    except ImportError as error:
+        raise MissingExtraError(
+            f"ExecuTorch is not installed ({error}): pip install 'cruciform[executorch]'"
+        ) from error
+    return SimpleNamespace(
+        lower=to_edge_transform_and_lower, partitioner=XnnpackPartitioner, library=portable_lib, runtime=Runtime
+    )
+
+
+@contextmanager
+def _without_chatter(remarks: list[str] | None = None) -> Iterator[None]:
+    """Keeps what native code prints off the terminal, and adds it to a list where there is one."""
+    terminal = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+            if remarks is not None:
+                file.seek(0)
+                remarks += file.read().decode(errors="replace").splitlines()
+
+
+TARGETS.add("executorch", ExecuTorch())

@@ -1,0 +1,105 @@
+"""PyTorch in 8 bits: quantised after training by torchao, and compiled as ``aotinductor`` compiles."""
+
+import operator
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.fx import GraphModule, Node
+
+from cruciform.deployment.rewrites.graph import aten, export
+from cruciform.deployment.targets.aotinductor import AotInductor
+from cruciform.deployment.targets.calibration import calibration_images
+from cruciform.deployment.targets.compiler import require_compiler
+from cruciform.deployment.targets.library_output import without_remarks
+from cruciform.deployment.targets.target import IS_CODE, TARGETS, Engine, Target
+from cruciform.errors import DeployError, MissingExtraError
+
+NAME = "torch-int8"
+AHEAD = AotInductor()
+"""What compiles the quantised network, and runs it."""
+BATCH = 50  # images that are looked at together while ranges are learnt
+
+MODULES = {
+    aten.conv1d.default: nn.Conv1d, aten.conv2d.default: nn.Conv2d, aten.linear.default: nn.Linear,
+    aten.relu.default: nn.ReLU, aten.silu.default: nn.SiLU, aten.hardtanh.default: nn.Hardtanh,
+    aten.hardswish.default: nn.Hardswish, aten.add.Tensor: operator.add,
+}  # fmt: skip
+"""Operations that torchao's patterns are made of, as it knows them: by the modules that they usually stand in."""
+
+
+class TorchInt8(Target):
+    """PyTorch, compiled, with weights and activations in 8 bits."""
+
+    packages = ("torch", "torchao")
+    extra = "int8"
+    precision = "int8"
+    tolerance = 0.1
+    needs_images = True
+    computes_by_torch = True
+    danger = IS_CODE  # it is compiled, as aotinductor's are
+
+    def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
+        """Quantises, and compiles.
+
+        Raises:
+            DeployError: There are no images, no C++ compiler, or it is another kind of processor.
+        """
+        images = torch.from_numpy(calibration_images(NAME, self.images, input_size))
+        if platform.machine() not in ("x86_64", "AMD64"):
+            raise DeployError(f"{NAME} is for x86 processors, and this is {platform.machine()}; try openvino-int8")
+        require_compiler()  # said at once, not after minutes
+        with without_remarks(), torch.no_grad():
+            quantised = _quantise(_recognisable(export(graph, input_size, batch=max(2, batch))), images)
+            AHEAD.write(quantised, input_size, folder, batch=batch)
+
+    def load(self, folder: Path, *, threads: int) -> Engine:
+        """Loads the archive's machine code, as that of 32 bits is."""
+        return AHEAD.load(folder, threads=threads)
+
+
+def _recognisable(program: torch.export.ExportedProgram) -> Any:
+    """Returns the graph of a program as torchao's quantiser finds its patterns in it.
+
+    It goes by the modules that operations come from, which are ours here, or none: they say what they are as well.
+    """
+    graph: Any = program.module(check_guards=False)
+    for node in list(graph.graph.nodes):
+        if node.target is aten.clone.default:  # what evaluation leaves of dropout, and an end to a pattern
+            node.replace_all_uses_with(node.args[0])
+            graph.graph.erase_node(node)
+        elif node.target in MODULES:
+            node.meta["source_fn_stack"] = [(node.name, MODULES[node.target])]
+    graph.recompile()
+    return graph
+
+
+def _quantise(graph: Any, images: Tensor) -> Any:
+    try:
+        from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+        from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
+    except ImportError as error:
+        raise MissingExtraError(f"{NAME} needs torchao ({error}): pip install 'cruciform[int8]'") from error
+    # Without these instructions two products of 8 bits are summed in 16, and may not fit.
+    abilities = torch.cpu.get_capabilities()
+    tight = not (abilities.get("avx512_vnni") or abilities.get("avx_vnni"))
+    settings = x86.get_default_x86_inductor_quantization_config(reduce_range=tight)
+    quantiser = x86.X86InductorQuantizer().set_global(settings)
+    if any(_rounds_up(node) for node in graph.graph.nodes):
+        # Compiled, a pooling in 8 bits forgets that it rounds up, and gives maps that are too small (torch 2.13).
+        quantiser.set_function_type_qconfig(F.max_pool2d, None)
+    prepared = prepare_pt2e(graph, quantiser)
+    for part in images.split(BATCH):
+        prepared(part)
+    return convert_pt2e(prepared)
+
+
+def _rounds_up(node: Node) -> bool:
+    """Returns whether a node is a pooling of maxima whose last windows may reach beyond the map."""
+    return node.target is aten.max_pool2d.default and len(node.args) > 5 and bool(node.args[5])
+
+
+TARGETS.add(NAME, TorchInt8())

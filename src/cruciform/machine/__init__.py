@@ -1,0 +1,1 @@
+"""The machine: what its processor has instructions for, and how freed memory is kept."""

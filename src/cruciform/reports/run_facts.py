@@ -1,0 +1,43 @@
+"""What a report says of a run besides its network: how it went, and what it began with."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from cruciform.errors import DataError, first_line
+from cruciform.reports.facts import RunFacts, Training
+from cruciform.store.directory import CARD
+from cruciform.store.trained_weights import holds_trained_weights
+from cruciform.training.engine.sample_images import first_images
+from cruciform.training.evaluate_run import data_of
+from cruciform.training.run.journal import read_journal
+from cruciform.training.run.run import Run
+from cruciform.training.runtime.runtime import Alone
+from cruciform.training.setup.recipe_data import open_datasets
+from cruciform.training.setup.recipe_network import build_model
+
+
+def read_run(directory: Path) -> RunFacts:
+    """Reads the log of a run, and builds the network that it began with."""
+    run = Run(directory)
+    lines = read_journal(run.log)
+    training = Training(
+        run.status(),
+        [line for line in lines if line.get("event") == "epoch"],
+        [line for line in lines if line.get("event") == "step"],
+    )
+    recipe, (classes, _) = run.recipe(), data_of(run)
+
+    def images(count: int) -> Tensor:
+        return first_images(recipe, open_datasets(recipe.data, Alone(torch.device("cpu")))[0], count)
+
+    network = run.network(recipe)
+    try:
+        model = build_model(network, classes=classes, seed=recipe.seed, images=images)
+    except DataError as error:
+        why = f"the network that the run began with was fitted to its data, and {first_line(error)}"
+        return RunFacts(training, None, why)
+    about, source = f"the initial weights of the run (seed {recipe.seed})", Path(network.name)
+    trained = holds_trained_weights(source, model) if (source / CARD).is_file() else None
+    return RunFacts(training, model, about, trained)

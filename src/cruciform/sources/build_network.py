@@ -1,0 +1,57 @@
+"""Builds a network by reference: ``timm:resnet18``, ``torchvision:resnet18``, ``monai:UNet-3d``, or ``vgg11_gmp``."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from cruciform.errors import CruciformError, OptionError, first_line
+from cruciform.sources import monai, own_zoo, timm, torchvision  # noqa: F401
+from cruciform.sources.network_library import SOURCES
+
+FETCHING = ("pretrained", "weights", "checkpoint", "cache_dir")
+"""How names of options begin by which libraries fetch weights or read files of them."""
+
+
+class Built(NamedTuple):
+    """A network and the size of its input."""
+
+    model: nn.Module
+    input_size: tuple[int, ...]
+
+
+def split_reference(reference: str) -> tuple[str, str]:
+    """Returns (source, name); a reference without a source is one to our zoo."""
+    source, colon, name = reference.partition(":")
+    return (source, name) if colon else ("zoo", reference)
+
+
+def usual_preprocessing(reference: str, model: nn.Module) -> dict[str, Any] | None:
+    """Returns what is done to an image before a network of a source sees it, where the source tells."""
+    return SOURCES.get(split_reference(reference)[0]).preprocessing(model)
+
+
+def build_network(reference: str, options: Mapping[str, Any] | None = None) -> Built:
+    """Builds a network without trained weights.
+
+    Args:
+        reference: Source and name, ``timm:resnet18``.
+        options: What else its source takes, such as ``{"num_classes": 10}``.
+    """
+    source, name = split_reference(reference)
+    library = SOURCES.get(source)
+    fetching = sorted(option for option in options or {} if option.startswith(FETCHING))
+    if fetching:
+        raise OptionError(
+            f"{reference}: networks are built without trained weights, so {', '.join(fetching)} can't be given; load "
+            "weights into the network yourself"
+        )
+    try:
+        model = library.build(name, options or {})
+    except CruciformError:
+        raise
+    except Exception as error:  # a library that is given what it does not expect raises whatever it stumbles over
+        if not options:
+            raise
+        raise OptionError(f"{reference} can't be built with {dict(options)!r:.200}: {first_line(error)}") from error
+    return Built(model, library.input_size(name, model))

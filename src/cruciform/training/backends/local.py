@@ -1,0 +1,15 @@
+"""One process: this one."""
+
+from cruciform.errors import RunError
+from cruciform.training.backends.backend import BACKENDS, Job
+from cruciform.training.engine.loop import train
+from cruciform.training.runtime.runtime import Alone, pick_device
+
+
+@BACKENDS.register("local")
+def run_locally(job: Job) -> bool:
+    """Trains in this process."""
+    if job.workers != 1:
+        raise RunError(f"the backend local is one process, not {job.workers}; use --backend ddp or --backend ray")
+    train(job.recipe, job.run, Alone(pick_device(job.device)), resume=job.resume, observers=[job.observe()])
+    return True

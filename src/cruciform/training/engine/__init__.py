@@ -1,0 +1,1 @@
+"""The training loop, the step, and where they run."""

@@ -1,0 +1,1 @@
+"""Many runs: races of recipes, sweeps over settings."""

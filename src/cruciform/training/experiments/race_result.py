@@ -1,0 +1,42 @@
+"""A race as a file of results: every run that has finished, and means over seeds in its summary."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from cruciform.errors import RunError
+from cruciform.files import alone_in, read_text
+from cruciform.measure.record import record_result
+from cruciform.training.experiments.race import Finish, by_contestant, summarise
+
+
+def read_finishes(path: Path) -> list[Finish]:
+    """Returns the runs that a file of results holds; none where there is no file yet."""
+    if not path.is_file():
+        return []
+    try:
+        return [Finish(**run) for run in json.loads(read_text(path))["details"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path} is no file of a race's results: {error}") from error
+
+
+def add_finish(finish: Finish, path: Path, record: Callable[[list[Finish]], None]) -> None:
+    """Records one run more, beside whatever other processes have recorded meanwhile.
+
+    Args:
+        finish: The run.
+        path: The file of results.
+        record: Writes all runs into it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with alone_in(path.parent):
+        others = [old for old in read_finishes(path) if (old.name, old.seed) != (finish.name, finish.seed)]
+        record([*others, finish])
+
+
+def record_race(finishes: Sequence[Finish], path: Path, *, command: str) -> None:
+    """Writes all runs into a file of results."""
+    groups = by_contestant(finishes)
+    summary = {f"{name}_{key}": value for name, group in groups.items() for key, value in summarise(group).items()}
+    seeds = min(map(len, groups.values()))
+    record_result(path, summary=summary, details=[finish.to_dict() for finish in finishes], command=command, n=seeds)

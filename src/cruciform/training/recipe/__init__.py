@@ -1,0 +1,1 @@
+"""Recipes: all that decides what a run computes, as typed data."""

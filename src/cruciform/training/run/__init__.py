@@ -1,0 +1,1 @@
+"""A run on disk: its directory, lock, checkpoints, log, and what identifies it."""

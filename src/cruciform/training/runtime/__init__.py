@@ -1,0 +1,1 @@
+"""Where the loop runs: its processes, how they agree, and the signals that end them."""

@@ -1,0 +1,1 @@
+"""What a recipe names, made real: its data, its network, its precision."""
