@@ -44,5 +44,5 @@ def create_model(
 
 
 def list_models() -> list[str]:
-    """Returns the names of all networks."""
-    return MODELS.names()
+    """Returns the names of all networks, in the order of the alphabet: that of imports depends on who imports first."""
+    return sorted(MODELS.names())
