@@ -28,7 +28,7 @@ from cruciform.cli.shared.run_progress import make_observer
 from cruciform.conversion.convert import convert
 from cruciform.data.transforms.whitening import cache_folder
 from cruciform.deployment.bench.bench import prefixed
-from cruciform.deployment.search.build import Setting
+from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.search.choose import Tell
 from cruciform.deployment.search.layer_forms import Form
 from cruciform.deployment.targets.registered import TARGETS
@@ -77,7 +77,7 @@ def examine(name: str, size: tuple[int, ...], tell: Tell) -> dict[str, Any]:
     """Plans, builds and times the variants of a network."""
     torch.manual_seed(0)
     model = create_model(name) if name == "vgg11_gmp" else build_network(name, {})[0]
-    setting = Setting(TARGETS.get("onnxruntime"), size, rounds=ROUNDS)
+    setting = EngineSettings(TARGETS.get("onnxruntime"), size, rounds=ROUNDS)
     survey = survey_network(model, setting, Valuation(), cache_folder() / "costs", tell=prefixed(tell, name))
     rows: list[dict[str, Any]] = []
     candidates: dict[str, Candidate] = {"dense": (model, {})}
@@ -105,7 +105,7 @@ def examine(name: str, size: tuple[int, ...], tell: Tell) -> dict[str, Any]:
             "problems": survey.problems}  # fmt: skip
 
 
-def _mixed(uniform: dict[str, Any], model: nn.Module, survey: Survey, setting: Setting) -> dict[str, Any]:
+def _mixed(uniform: dict[str, Any], model: nn.Module, survey: Survey, setting: EngineSettings) -> dict[str, Any]:
     """Finds the best mixture that takes no longer than one scheme everywhere, timed beside it."""
     scheme, limit = uniform["asked"], uniform["measured"]
     everywhere = uniform_plan(survey, scheme)
@@ -152,7 +152,7 @@ def measure_times(known: dict[str, Any]) -> list[dict[str, Any]]:
 def train_points(known: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
     """Trains points of the front of ``cifar_fast``."""
     model, size = create_model("cifar_fast"), (3, 32, 32)
-    setting = Setting(TARGETS.get("onnxruntime"), size, batch=16, rounds=ROUNDS)
+    setting = EngineSettings(TARGETS.get("onnxruntime"), size, batch=16, rounds=ROUNDS)
     rows: list[dict[str, Any]] = known.get("proxy", [])
     with measuring() as tell:
         survey = survey_network(model, setting, Valuation(), cache_folder() / "costs", tell=tell)
@@ -178,7 +178,7 @@ def train_points(known: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def summarise(details: dict[str, Any]) -> dict[str, float]:
+def summarize(details: dict[str, Any]) -> dict[str, float]:
     """Returns what the texts quote."""
     summary: dict[str, float] = {}
     if details.get("times"):
@@ -220,7 +220,7 @@ def record(part: str, rows: list[dict[str, Any]]) -> None:
     details = {**recorded(), part: rows}
     record_result(
         RESULT,
-        summary=summarise(details),
+        summary=summarize(details),
         details=details,
         command="python benchmarks/budget.py times; CRUCIFORM_DATA=DIR python benchmarks/budget.py proxy",
         n=ROUNDS,

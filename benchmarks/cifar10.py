@@ -8,7 +8,7 @@ They are epochs × images ÷ the speed of a quiet machine (``training_speed.py``
 
     python benchmarks/cifar10.py nin --seeds 2 --precision fp32 --workers 2
                                                                        the paper's question; writes results/cifar10.json
-    python benchmarks/cifar10.py nin-sgd --seeds 2 --precision fp32 --workers 2       the same, by the paper's optimiser
+    python benchmarks/cifar10.py nin-sgd --seeds 2 --precision fp32 --workers 2       the same, by the paper's optimizer
     python benchmarks/cifar10.py fast --seeds 5 --precision fp32       the race, into the same file
     python benchmarks/cifar10.py fast --seeds 5 --only cifar_fast --precision fp32    one of its networks
     python benchmarks/cifar10.py fast --first 3 --seeds 5 --precision fp32            its seeds 3 and 4
@@ -38,7 +38,7 @@ from cruciform.training.experiments.race import (
     by_contestant,
     curves,
     run_race,
-    summarise,
+    summarize,
 )
 from cruciform.training.experiments.race_result import add_finish, read_finishes
 from cruciform.training.recipe.cookbook import load_recipe
@@ -49,7 +49,7 @@ DENSE, LOW_RANK = "cifar_fast", "cifar_fast_cross"
 # One schedule for all three: the recipe's own falls over 307 epochs. On held-out images AdamW learns in one epoch what
 # SGD with its gradient clipped learns in three.
 NIN = ["epochs=20", 'schedule={kind = "one-cycle", start = 0.2, peak = 0.2, end = 0.0}']
-SGD, ADAMW = "optimiser.rate=0.1", 'optimiser={kind = "adamw", rate = 0.002}'
+SGD, ADAMW = "optimizer.rate=0.1", 'optimizer={kind = "adamw", rate = 0.002}'
 # The learning rates that results/cifar10-study.json has trials of, one seed each, over one to three epochs. AdamW was
 # tried at one rate for nin, and nin_c3_lr was better at another than that, which both are run with: neither is tuned.
 TRIED: dict[tuple[str, str], tuple[float, ...]] = {
@@ -76,7 +76,7 @@ def compare(found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Returns the ratio of times and the difference in points of all pairs that were trained, with its spread.
 
     Args:
-        found: What ``summarise`` says of each network.
+        found: What ``summarize`` says of each network.
     """
     summary: dict[str, float] = {}
     for first, second, ratio, behind in COMPARED:
@@ -117,7 +117,7 @@ def comparisons(found: Mapping[str, Mapping[str, float]]) -> list[str]:
 def record(finishes: Sequence[Finish], command: str) -> None:
     """Writes all runs as they were, what the texts quote, and the command that added the last of them."""
     groups = by_contestant([at_quiet_speed(finish) for finish in finishes])
-    found = {name: summarise(group) for name, group in groups.items()}
+    found = {name: summarize(group) for name, group in groups.items()}
     summary: dict[str, float] = {}
     for name, figures in found.items():
         short = {DENSE: "dense", LOW_RANK: "lowrank"}.get(name, name)
@@ -170,7 +170,7 @@ def main() -> None:
         add_finish(finish, RESULT, lambda runs: record(runs, command))
         print(f"{finish.name} seed {finish.seed}: {finish.top1:.2%}, {finish.seconds:.0f} s", flush=True)
     groups = by_contestant([at_quiet_speed(finish) for finish in read_finishes(RESULT)])
-    print(*comparisons({name: summarise(group) for name, group in groups.items()}), sep="\n")
+    print(*comparisons({name: summarize(group) for name, group in groups.items()}), sep="\n")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ STARTS = ("identity", "paper-identity", "pytorch", "paper-completed")
 FAST: dict[str, list[str]] = {
     # Width of the initial weights and identity start, apart from each other.
     **{f"init-{rule}": [*member(THREE), f"model.init={rule}"] for rule in STARTS},
-    "whiten-bias": [*member(THREE), 'optimiser.rates={"whiten.bias" = 1.0}'],
+    "whiten-bias": [*member(THREE), 'optimizer.rates={"whiten.bias" = 1.0}'],
     # Where low rank hurts: one block of basis filters, the others dense.
     "dense": member(blocks("full full", "full full", "full full"), residual=False),
     "where-block1": member(blocks("lr lr", "full full", "full full"), residual=False),
@@ -76,19 +76,19 @@ FAST: dict[str, list[str]] = {
         ("depth-3", member(THREE)), ("dense", member(blocks("full full", "full full", "full full"), residual=False)),
     ) for kind in ("relu", "silu", "hardswish")},
     # The recipe's rate is the dense network's; more layers may want another.
-    **{f"wide-end-rate-{rate}": [*member(THREE, widths=(64, 256, 384)), f"optimiser.rate={rate}"]
+    **{f"wide-end-rate-{rate}": [*member(THREE, widths=(64, 256, 384)), f"optimizer.rate={rate}"]
        for rate in (0.7, 1.0, 2.0)},
     "depth-344": member(blocks("lr lr lr", "lr lr lr lr", "lr lr lr lr")),
 }  # fmt: skip
 # The paper's networks: one schedule for all of them. Their own falls over 307 epochs.
 FALLING = ["precision=bf16", 'schedule={kind = "one-cycle", start = 0.2, peak = 0.2, end = 0.0}']
 NIN = {
-    f"{name}-rate-{rate}": (f"{name}_cifar10", [*FALLING, f"optimiser.rate={rate}"])
+    f"{name}-rate-{rate}": (f"{name}_cifar10", [*FALLING, f"optimizer.rate={rate}"])
     for name in ("nin", "nin_c3_lr")
     for rate in (0.025, 0.05, 0.1, 0.2, 0.4)
 } | {
     # Without norms the gradient is clipped in every step of SGD; AdamW takes steps of one size by itself.
-    f"{name}-adamw-{rate}": (f"{name}_cifar10", [*FALLING, f'optimiser={{kind = "adamw", rate = {rate}}}'])
+    f"{name}-adamw-{rate}": (f"{name}_cifar10", [*FALLING, f'optimizer={{kind = "adamw", rate = {rate}}}'])
     for name in ("nin", "nin_c3_lr")
     for rate in (0.001, 0.002, 0.004)
 }

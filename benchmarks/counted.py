@@ -51,17 +51,17 @@ def count_scale() -> Result:
     """What the model of scale says of VGG-16, as it is and made thinner, on 64 GPUs."""
     from cruciform.scale.assumptions import Assumptions
     from cruciform.scale.goodput import Failures, simulate_goodput
-    from cruciform.scale.model import Cost, Job, estimate
+    from cruciform.scale.model import TrainingCost, TrainingJob, estimate
 
     hidden, pooled = (512 * 7 * 7, 4096, 4096, 1000), (512, 1000)
     costs = [
-        Cost("dense", *_vgg16("full", hidden), thin=False),
-        Cost("pooled", *_vgg16("full", pooled), thin=False),
-        Cost("thin", *_vgg16("lr", pooled), thin=True),
-        Cost("thin-hidden", *_vgg16("lr", hidden), thin=True),
+        TrainingCost("dense", *_vgg16("full", hidden), thin=False),
+        TrainingCost("pooled", *_vgg16("full", pooled), thin=False),
+        TrainingCost("thin", *_vgg16("lr", pooled), thin=True),
+        TrainingCost("thin-hidden", *_vgg16("lr", hidden), thin=True),
     ]
     assumed = Assumptions(realised=0.5)
-    links = {gigabits: {cost.name: estimate(cost, Job(1e9, 64, gigabits * 1e9), assumed) for cost in costs}
+    links = {gigabits: {cost.name: estimate(cost, TrainingJob(1e9, 64, gigabits * 1e9), assumed) for cost in costs}
              for gigabits in (25, 100, 400)}  # fmt: skip
     found = links[100]
     llama = Failures(3600 * assumed.hours_between_failures / 16_384, checkpoint=30, restart=300)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cruciform.deployment.parity.compare import compare
-from cruciform.deployment.search.build import Setting, build_graph, noise, write_engine
+from cruciform.deployment.search.build import EngineSettings, build_graph, noise, write_engine
 from cruciform.deployment.search.layer_forms import FORMS
 from cruciform.deployment.targets.registered import TARGETS
 from cruciform.deployment.targets.target import Engine
@@ -99,7 +99,7 @@ def _examine(case: Exported, report: Report) -> None:
     with torch.no_grad():
         exact = model.double()(torch.from_numpy(images).double()).numpy()
     model.float()
-    setting = Setting(TARGETS.get(case.engine), size)
+    setting = EngineSettings(TARGETS.get(case.engine), size)
     for form in FORMS if case.padded else FORMS[:1]:  # the forms differ in what stands around the convolutions
         graph = build_graph(model, {f"blocks.{index}.0": form for index in range(len(CHANNELS))}, setting)
         for way in setting.ways():
@@ -117,7 +117,7 @@ def _examine(case: Exported, report: Report) -> None:
                         report(f"{what}\t{raw}\t{'refused' if refused else raw}")
 
 
-def _is_refused(model: nn.Module, engine: Engine, images: NDArray[Any], setting: Setting) -> bool:
+def _is_refused(model: nn.Module, engine: Engine, images: NDArray[Any], setting: EngineSettings) -> bool:
     """Whether the check before anything is shipped sees that an engine computes something else."""
     try:
         compare(model, engine, images, batch=setting.batch, target=setting.target, name="it")

@@ -1,4 +1,4 @@
-"""Which initialisation lets the paper's networks be trained: the doctor on all of them, with several seeds.
+"""Which initialization lets the paper's networks be trained: the doctor on all of them, with several seeds.
 
 python benchmarks/initialisation.py         writes results/initialisation.json
 """

@@ -1,4 +1,4 @@
-"""What 8 bits cost in accuracy, and save in time: a trained run in PyTorch and OpenVINO, in 32 bits and quantised.
+"""What 8 bits cost in accuracy, and save in time: a trained run in PyTorch and OpenVINO, in 32 bits and quantized.
 
 Ranges are learnt from the first 300 training images; accuracy is that on the whole test set, the images prepared as
 the run's own evaluation prepares them. Times are of one thread, all engines in turns on the same test images, the
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from cruciform.deployment.search.build import Build, Setting, build_engine
+from cruciform.deployment.search.build import Build, EngineSettings, build_engine
 from cruciform.deployment.search.clock import Timing, time_engines
 from cruciform.deployment.search.layer_forms import Form, composite_layers
 from cruciform.deployment.targets.registered import TARGETS
@@ -38,7 +38,7 @@ MOST_DRIFT, ATTEMPTS = 0.10, 5
 
 def build(model: nn.Module, name: str, images: NDArray[Any], folder: Path) -> Engine:
     """Returns a network in an engine."""
-    setting = Setting(TARGETS.get(name).with_images(images), images.shape[1:])
+    setting = EngineSettings(TARGETS.get(name).with_images(images), images.shape[1:])
     return build_engine(model, Build(dict.fromkeys(composite_layers(model), FORM)), setting, folder)
 
 

@@ -23,12 +23,12 @@ from cruciform.data.samples.source import DATASETS, ArraySource
 from cruciform.data.transforms.transforms import Mirror, RandomCrop
 from cruciform.measure.record import record_result
 from cruciform.training.engine.loop import train
-from cruciform.training.recipe.python_objects import Inputs
+from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.recipe.table import read_table
 from cruciform.training.run.observer import Observer, StepRecord
 from cruciform.training.run.run import Run
-from cruciform.training.runtime.runtime import Alone
+from cruciform.training.runtime.runtime import SingleProcess
 
 ROUNDS, STEPS, WARM, BATCH = 8, 14, 2, 128
 RESULT = Path(__file__).parents[1] / "results" / "loop.json"
@@ -37,16 +37,16 @@ RESULT = Path(__file__).parents[1] / "results" / "loop.json"
 def bare_loop(images: torch.Tensor, labels: torch.Tensor) -> float:
     """The whole of it: what one would write by hand."""
     model = create_model("nin_c3_lr", input_size=30).to(memory_format=torch.channels_last).train()
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4, fused=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4, fused=True)
     for step in range(STEPS):
         if step == WARM:
             start = time.perf_counter()
         here = slice(step * BATCH, (step + 1) * BATCH)
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cpu", torch.bfloat16):
             logits = model(images[here])
         F.cross_entropy(logits.float(), labels[here]).backward()
-        optimiser.step()
+        optimizer.step()
     return (STEPS - WARM) * BATCH / (time.perf_counter() - start)
 
 
@@ -66,7 +66,7 @@ def our_loop() -> float:
         {
             "model": {"name": "nin_c3_lr"},
             "data": {"kind": "tensors", "path": ".", "deviation": [1.0]},
-            "optimiser": {"kind": "sgd", "rate": 0.01, "weight_decay": 1e-4},
+            "optimizer": {"kind": "sgd", "rate": 0.01, "weight_decay": 1e-4},
             "epochs": 1,
             "batch": BATCH,
             "precision": "bf16",
@@ -78,7 +78,11 @@ def our_loop() -> float:
     with tempfile.TemporaryDirectory() as folder:
         model = create_model("nin_c3_lr", input_size=30)
         train(
-            recipe, Run(Path(folder) / "run"), Alone(torch.device("cpu")), observers=[clock], inputs=Inputs(model=model)
+            recipe,
+            Run(Path(folder) / "run"),
+            SingleProcess(torch.device("cpu")),
+            observers=[clock],
+            inputs=PythonObjects(model=model),
         )
     return (STEPS - WARM) * BATCH / (clock.end - clock.start)
 

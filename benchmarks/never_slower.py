@@ -22,7 +22,7 @@ from cruciform.cli.shared.common import measuring
 from cruciform.conversion.dense import collapse
 from cruciform.deployment.artifact import verdict
 from cruciform.deployment.bench.bench import prefixed
-from cruciform.deployment.search.build import Build, Setting, build_engine, noise
+from cruciform.deployment.search.build import Build, EngineSettings, build_engine, noise
 from cruciform.deployment.search.choose import Tell, choose_build
 from cruciform.deployment.search.clock import time_engines
 from cruciform.deployment.search.layer_forms import build_form
@@ -69,7 +69,7 @@ def build(name: str) -> tuple[nn.Module, nn.Module | None, tuple[int, ...]]:
 def compare(name: str, target: str, tell: Tell) -> dict[str, Any]:
     """Measures one network in one engine."""
     model, original, size = build(name)
-    setting = Setting(TARGETS.get(target), size, rounds=8)
+    setting = EngineSettings(TARGETS.get(target), size, rounds=8)
     try:
         choice = choose_build(model, setting, tell=tell)
     except DeployError as error:

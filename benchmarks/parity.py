@@ -22,7 +22,7 @@ from cruciform import convert
 from cruciform.cli.shared.common import measuring
 from cruciform.data.open_dataset import open_dataset
 from cruciform.data.samples.source import Opening
-from cruciform.deployment.search.build import Build, Setting, build_engine
+from cruciform.deployment.search.build import Build, EngineSettings, build_engine
 from cruciform.deployment.search.layer_forms import composite_layers
 from cruciform.deployment.targets.registered import TARGETS
 from cruciform.errors import CruciformError
@@ -47,11 +47,11 @@ def images(size: int) -> NDArray[Any]:
     kind, path = ("cifar10", "cifar-10-batches-bin") if size == 32 else ("folder", "imagenette128")
     source = open_dataset(kind, Opening(Path(path), "test"))
     chosen = np.linspace(0, len(source) - 1, IMAGES).astype(int)  # of all classes
-    pixels = np.stack([_centre(source[int(number)].image, size) for number in chosen]).astype(np.float32)
+    pixels = np.stack([_center(source[int(number)].image, size) for number in chosen]).astype(np.float32)
     return np.ascontiguousarray(((pixels - 120) / 60).transpose(0, 3, 1, 2))
 
 
-def _centre(image: NDArray[Any], size: int) -> NDArray[Any]:
+def _center(image: NDArray[Any], size: int) -> NDArray[Any]:
     top, left = ((length - size) // 2 for length in image.shape[:2])
     return image[top : top + size, left : left + size]
 
@@ -70,7 +70,7 @@ def compare(name: str, target: str, seen: NDArray[Any]) -> dict[str, Any]:
     with torch.no_grad():
         expected = np.concatenate([model(torch.from_numpy(part)).numpy() for part in np.split(seen, IMAGES // BATCH)])
     engine = TARGETS.get(target).with_images(seen[:128])
-    setting = Setting(engine, seen.shape[1:], BATCH)
+    setting = EngineSettings(engine, seen.shape[1:], BATCH)
     build = Build(dict.fromkeys(composite_layers(model), "split"))
     with tempfile.TemporaryDirectory() as folder:
         run = build_engine(model, build, setting, Path(folder))

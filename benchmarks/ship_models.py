@@ -31,9 +31,9 @@ def card(finish: Finish, interface: Interface) -> str:
     accuracy = f"{finish.top1:.2%}"
     if finish.top1_mirrored is not None:
         accuracy += f"; {finish.top1_mirrored:.2%} averaged over each image and its mirror image"
-    before = f"(pixel − {data['mean']}) / {data['deviation']} for each colour, pixels from 0 to 255"
+    before = f"(pixel − {data['mean']}) / {data['deviation']} for each color, pixels from 0 to 255"
     if data.get("whiten"):
-        before = "contrasts normalised, then whitened by what was fitted to the training images"
+        before = "contrasts normalized, then whitened by what was fitted to the training images"
     precision = finish.recipe["precision"]
     return f"""# {finish.name}, trained on CIFAR-10
 | | |
@@ -57,7 +57,7 @@ model = load("models/{finish.name}").eval()
 `cruciform evaluate models/{finish.name} --recipe {finish.name}_cifar10 --set precision={precision}` repeats the
 accuracy. `cruciform filters models/{finish.name} -o filters.png` shows what it has learnt, and
 `cruciform deploy models/{finish.name} --target onnxruntime -o onnx` ships it. `cruciform predict onnx IMAGES -o
-classes.parquet` classifies a folder of images; those of other sizes are resized, and cropped at the centre.
+classes.parquet` classifies a folder of images; those of other sizes are resized, and cropped at the center.
 """
 
 
@@ -65,7 +65,7 @@ def for_any_image(interface: Interface, size: tuple[int, ...]) -> Interface:
     """Returns an interface that takes images of any size; those of the network's own size stay as they are."""
     if interface.preprocessing["data"].get("whiten"):
         return interface
-    crop = {"kind": "centre-crop", "size": size[-1]}
+    crop = {"kind": "center-crop", "size": size[-1]}
     data = {**interface.preprocessing["data"], "short_side": size[-1]}
     prepare = [*interface.preprocessing["prepare"], crop]
     return Interface({"prepare": prepare, "data": data}, interface.classes or CLASSES)

@@ -3,7 +3,7 @@
     python benchmarks/training_speed.py                 writes results/training-speed.json
     python benchmarks/training_speed.py nin             one suite only, into the same file
 
-A step is the recipe's own (bfloat16 but for suites named so, its batch, backward pass, optimiser, slow weights), all
+A step is the recipe's own (bfloat16 but for suites named so, its batch, backward pass, optimizer, slow weights), all
 threads, wall time, on one batch of noise that lies in memory. The shortest of some rounds counts; the first network of
 a suite is what the others are compared with. Where the time goes is shown beside.
 """
@@ -26,7 +26,7 @@ from cruciform.measure.record import hardware, record_result, today
 from cruciform.training.engine.learner import Learner
 from cruciform.training.recipe.cookbook import load_recipe
 from cruciform.training.recipe.recipe import Recipe
-from cruciform.training.runtime.runtime import Alone
+from cruciform.training.runtime.runtime import SingleProcess
 from cruciform.training.setup.recipe_network import build_model
 
 RESULT = Path(__file__).parents[1] / "results" / "training-speed.json"
@@ -68,7 +68,7 @@ def make_learner(recipe: Recipe, side: int) -> tuple[Learner, int]:
     """Returns a learner of a recipe, and the MACs of its network."""
     network = build_model(recipe.model, classes=10, seed=0)
     counted = macs.profile(network, (3, side, side)).macs
-    return Learner(recipe, network, Alone(torch.device("cpu"))), counted
+    return Learner(recipe, network, SingleProcess(torch.device("cpu"))), counted
 
 
 def where_time_goes(step: Any) -> dict[str, float]:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from ort_profile import Operation, by_kind, profile_runs
 
-from cruciform.deployment.search.build import Build, Setting, build_engine, noise
+from cruciform.deployment.search.build import Build, EngineSettings, build_engine, noise
 from cruciform.deployment.targets.registered import TARGETS
 from cruciform.measure.macs import profile
 from cruciform.measure.record import record_result
@@ -30,7 +30,9 @@ def times(name: str, build: Build, batch: int) -> dict[str, float]:
     """Returns the milliseconds of each kind of operation."""
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
-        build_engine(create_model(name).eval(), build, Setting(TARGETS.get("onnxruntime"), SIZE, batch), Path(folder))
+        build_engine(
+            create_model(name).eval(), build, EngineSettings(TARGETS.get("onnxruntime"), SIZE, batch), Path(folder)
+        )
         operations = profile_runs(Path(folder), noise(batch, SIZE), RUNS)
     return by_kind(operations, _kind, runs=RUNS, loops=batch if build.way == "image by image" else 1)
 

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 from cruciform.cli.shared.common import measuring
-from cruciform.deployment.artifact import open_artefact, ship
+from cruciform.deployment.artifact import open_artifact, ship
 from cruciform.deployment.bench.bench import prefixed
 from cruciform.deployment.bench.suites import AS, build_suite_network
-from cruciform.deployment.search.build import Setting
+from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.search.choose import Tell, choose_build
 from cruciform.deployment.targets.registered import TARGETS
 from cruciform.measure.macs import profile
@@ -38,11 +38,11 @@ SIDE, WINDOW, OVERLAP = 128, 64, 0.25
 TURNS, PATIENCE = 5, 60.0
 
 
-def run_window(artefact: Path) -> None:
+def run_window(artifact: Path) -> None:
     """Runs in the process of its own: the volume once to warm up, once for the clock."""
     from monai.inferers.utils import sliding_window_inference
 
-    engine = open_artefact(artefact)
+    engine = open_artifact(artifact)
     volume = torch.from_numpy(np.random.default_rng(0).normal(size=(1, 1, SIDE, SIDE, SIDE)).astype(np.float32))
     times = []
     for _ in range(2):
@@ -58,7 +58,7 @@ def examine(network: str, target: str, tell: Tell) -> dict[str, Any]:
     """Deploys a network dense and converted, and runs both in turns."""
     names = {"dense": network, SCHEME: f"{network}{AS}{SCHEME}"}
     size = (1, WINDOW, WINDOW, WINDOW)
-    setting = Setting(TARGETS.get(target), size, patience=PATIENCE)
+    setting = EngineSettings(TARGETS.get(target), size, patience=PATIENCE)
     row: dict[str, Any] = {"network": network, "target": target, "date": today(), "hardware": hardware()}
     with tempfile.TemporaryDirectory() as folder:
         for kind, name in names.items():

@@ -14,7 +14,7 @@ from typing import Any
 from ort_profile import by_kind, profile_runs
 
 from cruciform.deployment.bench.suites import build_suite_network
-from cruciform.deployment.search.build import Build, Setting, build_engine, noise
+from cruciform.deployment.search.build import Build, EngineSettings, build_engine, noise
 from cruciform.deployment.targets.registered import TARGETS
 from cruciform.measure.record import record_result
 
@@ -38,7 +38,9 @@ SHOWN = {
 def times(name: str, build: Build) -> dict[str, float]:
     """Returns the milliseconds of each kind of operation."""
     with tempfile.TemporaryDirectory() as folder:
-        build_engine(build_suite_network(name).eval(), build, Setting(TARGETS.get("onnxruntime"), SIZE), Path(folder))
+        build_engine(
+            build_suite_network(name).eval(), build, EngineSettings(TARGETS.get("onnxruntime"), SIZE), Path(folder)
+        )
         operations = profile_runs(Path(folder), noise(1, SIZE), RUNS)
     return by_kind(operations, lambda one: SHOWN.get(one.kind, "rest"), runs=RUNS)
 

@@ -98,8 +98,8 @@ def build(network: str) -> nn.Module:
 
 def learn_(model: nn.Module, image: Tensor, classes: Tensor, random: np.random.Generator) -> None:
     """Takes the steps: windows of the back, mirrored along any axis, in 32 bits."""
-    optimiser = torch.optim.AdamW(model.parameters(), RATE, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=STEPS)
+    optimizer = torch.optim.AdamW(model.parameters(), RATE, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=STEPS)
     model.train()
     for _ in range(STEPS):
         images, labels = [], []
@@ -111,10 +111,10 @@ def learn_(model: nn.Module, image: Tensor, classes: Tensor, random: np.random.G
             images.append(with_noise(image[where].flip(axes), random))
             labels.append(classes[where].flip(axes))
         output = model(torch.stack(images)[:, None])
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         F.cross_entropy(output, torch.stack(labels)).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
         schedule.step()
 
 
@@ -138,7 +138,7 @@ def run(network: str, seed: int, image: Tensor, classes: Tensor) -> dict[str, An
     }  # fmt: skip
 
 
-def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+def summarize(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     """Returns means over seeds and standard deviations, as ``dice_dense`` and ``dice_dense_sd``."""
     summary: dict[str, float] = {}
     for network in SCHEMES:
@@ -156,7 +156,7 @@ def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 def record(rows: Sequence[dict[str, Any]], thresholds: Sequence[float]) -> None:
     """Writes what is known so far."""
     grey, white = (round(value, 4) for value in thresholds)
-    summary = summarise(rows) | {"dice_grey_thresholds": grey, "dice_white_thresholds": white}
+    summary = summarize(rows) | {"dice_grey_thresholds": grey, "dice_white_thresholds": white}
     seeds = min(sum(row["network"] == network for row in rows) for network in {row["network"] for row in rows})
     record_result(RESULT, summary=summary, details=list(rows), command=COMMAND, n=seeds, packages=("monai",))
 

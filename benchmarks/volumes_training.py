@@ -85,7 +85,7 @@ def make_recipe(network: str, side: int, *more: str, start: str | None = START) 
         f"model.options.no_max_pool={str(side < 64).lower()}",
         f"data.path={size.file}",
         f"augment=[{crop}, {{kind = 'mirror', axes = [1, 2, 3]}}]",
-        f"optimiser.rate={RATE}",
+        f"optimizer.rate={RATE}",
         f"epochs={size.epochs}",
         f"evaluation={{auc = true, batch = 32, epochs = {size.epochs}}}",
         "checkpoint.keep=1",
@@ -118,7 +118,7 @@ def read_finished(runs: Path) -> list[dict[str, Any]]:
     return [by_run[key] for key in sorted(by_run, key=lambda key: (key[0], order.index(key[1]), key[2]))]
 
 
-def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+def summarize(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     """Returns means over seeds and standard deviations, as ``acc_28_dense`` and ``acc_28_dense_sd``."""
     summary: dict[str, float] = {}
     for side in SIZES:
@@ -146,7 +146,7 @@ def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 def record(rows: Sequence[dict[str, Any]]) -> None:
     """Writes what is known so far."""
-    summary = summarise(rows)
+    summary = summarize(rows)
     summary |= {f"published_{key}": value for key, value in PUBLISHED.items()}
     seeds = min(int(value) for key, value in summary.items() if key.startswith("seeds_"))
     record_result(RESULT, summary=summary, details=list(rows), command=COMMAND, n=seeds, packages=("monai",))
@@ -172,7 +172,7 @@ def study(runs: Path) -> None:
         np.savez_compressed(path, **new)
     changes = [f"data.path={VALIDATION}", f"epochs={STUDY_EPOCHS}", "evaluation.epochs=1"]
     contestants = [
-        Contestant(f"{network}_{rate:g}", make_recipe(network, 28, *changes, f"optimiser.rate={rate}", start=None))
+        Contestant(f"{network}_{rate:g}", make_recipe(network, 28, *changes, f"optimizer.rate={rate}", start=None))
         for rate in RATES
         for network in ("dense", "cross3")
     ]
@@ -205,7 +205,7 @@ def main() -> None:
                 [sys.executable, __file__, "--runs", str(given.runs), "--one", *map(str, run)], check=True
             )
             record(read_finished(given.runs))
-        for key, value in summarise(read_finished(given.runs)).items():
+        for key, value in summarize(read_finished(given.runs)).items():
             print(f"{key}: {value}")
 
 

@@ -25,14 +25,14 @@ def main() -> None:
     torch.manual_seed(0)
     network, report = cruciform.convert(make_network(), "lr-join", input_size=SIZE)
     print(report.summary())
-    optimiser = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
     images, labels = torch.randn(64, *SIZE), torch.randint(0, 10, (64,))
     losses = []
     for _ in range(30):
         loss = F.cross_entropy(network(images), labels)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
     print(f"loss: {losses[0]:.2f} → {losses[-1]:.2f}")
 

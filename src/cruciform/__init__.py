@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cruciform.models.model_card import model_card
     from cruciform.models.zoo import create_model, list_models
     from cruciform.nn.composite import CompositeConv
-    from cruciform.nn.initialize import initialise_
+    from cruciform.nn.initialize import initialize_
     from cruciform.plan import FilterGroup, LayerPlan, Stage
     from cruciform.schemes import cross, make_plan
     from cruciform.spec import ConvSpec
@@ -36,7 +36,7 @@ _HOMES = {
     "create_model": "models.zoo",
     "cross": "schemes",
     "diagnose": "measure.gradients",
-    "initialise_": "nn.initialize",
+    "initialize_": "nn.initialize",
     "list_models": "models.zoo",
     "load": "store.directory",
     "load_recipe": "training.recipe.cookbook",
@@ -61,7 +61,7 @@ __all__ = [
     "create_model",
     "cross",
     "diagnose",
-    "initialise_",
+    "initialize_",
     "list_models",
     "load",
     "load_recipe",

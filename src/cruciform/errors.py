@@ -41,7 +41,7 @@ def first_line(error: BaseException) -> str:
 
 
 @contextmanager
-def told_as(kind: "type[CruciformError]", say: Callable[[Exception], str]) -> Iterator[None]:
+def reraise_as(kind: "type[CruciformError]", say: Callable[[Exception], str]) -> Iterator[None]:
     """Tells what others' code raises, each its own errors, as an error of ours; ours go through as they are."""
     try:
         yield

@@ -3,7 +3,7 @@
 Symbols, as in the paper: ``c`` input channels, ``d`` filters of a group, ``h w`` the extents of a filter.
 
 **The embedding law** fixes the geometry of every filter group: its output equals that of a dense convolution
-whose kernel is the small one, embedded at the centre of the layer's window, all else zero. So a group inherits
+whose kernel is the small one, embedded at the center of the layer's window, all else zero. So a group inherits
 the stride and dilation of the layer, and its padding is the layer's less what the embedding leaves out.
 
 **The ownership rule** splits the geometry over stages: an axis belongs to the first stage that has a filter
@@ -316,7 +316,7 @@ class LayerPlan:
 
 
 def embedding_offset(window: int, kernel: int, dilation: int) -> int:
-    """Returns where a kernel starts when it is embedded at the centre of a window, in taps of the window.
+    """Returns where a kernel starts when it is embedded at the center of a window, in taps of the window.
 
     Rounds down where the difference is odd. Below 0 where the kernel reaches out of the window.
     """

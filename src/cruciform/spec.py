@@ -35,9 +35,9 @@ class ConvSpec:
         in_channels: ``c``, the channels of the input.
         out_channels: ``d``, the filters.
         kernel: The window's extent along each axis.
-        stride: Steps between neighbouring outputs.
+        stride: Steps between neighboring outputs.
         padding: Per axis (before, after); also takes one number, one per axis, "same" or "valid".
-        dilation: Distance between neighbouring taps.
+        dilation: Distance between neighboring taps.
         groups: In how many independent parts the channels are convolved.
         bias: Whether each filter has a bias.
         padding_mode: What the padding is filled with, by torch's names.

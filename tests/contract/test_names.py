@@ -17,7 +17,7 @@ from cruciform.models.zoo import list_models
 from cruciform.prediction import request
 from cruciform.sources import network_names as names
 from cruciform.sources.build_network import SOURCES
-from cruciform.store import recognize as recognise
+from cruciform.store import recognize
 from cruciform.store.run_marker import RUN_RECIPE
 
 LISTED = json.loads(names.NAMES.read_text("utf-8"))
@@ -70,9 +70,9 @@ def test_another_version_of_a_library_may_have_other_networks(monkeypatch: pytes
 
 def test_what_tells_a_directory_has_one_name() -> None:
     """Written twice, for what knows no torch must not import what does."""
-    assert recognise.RUN_RECIPE == request.RUN == RUN_RECIPE
-    assert recognise.ARTEFACT == request.ARTEFACT == REPORT
-    assert recognise.CARD == request.MODEL
+    assert recognize.RUN_RECIPE == request.RUN == RUN_RECIPE
+    assert recognize.ARTIFACT == request.ARTIFACT == REPORT
+    assert recognize.CARD == request.MODEL
 
 
 WORK = """

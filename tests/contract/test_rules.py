@@ -1,4 +1,4 @@
-"""What holds for every initialisation and every activation."""
+"""What holds for every initialization and every activation."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 from cruciform.nn.activations import ACTIVATIONS, gain_squared
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.init_rules import RULES
-from cruciform.nn.initialize import initialise_
+from cruciform.nn.initialize import initialize_
 from cruciform.schemes import SCHEMES
 from cruciform.spec import ConvSpec
 
@@ -18,7 +18,7 @@ def test_every_parameter_is_drawn_anew_and_finite(rule: str, scheme: str) -> Non
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.fill_(torch.nan)
-    initialise_(layer, rule)
+    initialize_(layer, rule)
     assert all(parameter.isfinite().all() for parameter in layer.parameters())
 
 

@@ -42,7 +42,7 @@ def test_a_shipped_network_preprocesses_images_as_its_recipe_does(name: str) -> 
     assert said
     # What makes other images fit does not change those of CIFAR-10.
     assert {**said["data"], "short_side": None} == {**own["data"], "short_side": None}
-    assert [step for step in said["prepare"] if step not in own["prepare"]] == [{"size": 32, "kind": "centre-crop"}]
+    assert [step for step in said["prepare"] if step not in own["prepare"]] == [{"size": 32, "kind": "center-crop"}]
 
 
 @pytest.mark.slow

@@ -240,7 +240,7 @@ def trained(shared: Path) -> Path:
         part = shared / f"predictor-{os.getpid()}"
         changes = [f'data.path="{shard_set(shared) / "images"}"', "data.kind=folder", "epochs=1", "batch=60",
                    "model.options.widths=[4, 4, 4]", "model.options.input_size=32", "log.tensorboard=false",
-                   "precision=fp32", "data.short_side=32", 'prepare=[{kind="centre-crop", size=32}]',
+                   "precision=fp32", "data.short_side=32", 'prepare=[{kind="center-crop", size=32}]',
                    'augment=[{kind="random-crop", size=32}]']  # fmt: skip
         made = load_recipe("cifar_fast_lr_cifar10", changes)
         if wait(spawn(lambda: (torch.set_num_threads(1), train_network(made, part)), shared / "stderr"), 120):
@@ -296,7 +296,7 @@ def sweep(trial: Trial) -> int:
     def run() -> None:
         torch.set_num_threads(1)
         made = Sweep(lambda more: load_recipe("cifar_fast_lr_cifar10", [*changes, *more]),
-                     [Search.read("optimiser.rate=0.01..0.5:log")], 3, folder)  # fmt: skip
+                     [Search.read("optimizer.rate=0.01..0.5:log")], 3, folder)  # fmt: skip
         done = list(run_sweep(made, device="cpu"))
         if len(done) != 3 or len({one.number for one in done}) != 3 or any(one.top1 is None for one in done):
             raise CruciformError(f"trials: {done}")

@@ -62,7 +62,7 @@ def _inverted(records: Any) -> Any:
     return np.concatenate([records[:, :1], 255 - records[:, 1:]], axis=1)
 
 
-def _relabelled(records: Any) -> Any:
+def _relabeled(records: Any) -> Any:
     return np.concatenate([9 - records[:, :1], records[:, 1:]], axis=1)
 
 
@@ -70,7 +70,7 @@ def _reversed(records: Any) -> Any:
     return records[::-1]
 
 
-CHANGES: tuple[Callable[[Any], Any], ...] = (_inverted, _relabelled, _reversed)
+CHANGES: tuple[Callable[[Any], Any], ...] = (_inverted, _relabeled, _reversed)
 PARTS = (FILES["train"], FILES["test"], FILES["train"][2:3])
 
 
@@ -118,7 +118,7 @@ EDITS: tuple[Callable[[dict[str, Any]], object], ...] = (
     lambda made: made.update(epochs=2),
     lambda made: made.update(epochs=30),
     lambda made: made.update(batch=25),
-    lambda made: made["optimiser"].update(rate=0.5),
+    lambda made: made["optimizer"].update(rate=0.5),
     lambda made: made["loss"].update(mixup=0.0),
     lambda made: made.update(augment=[]),
     lambda made: made.update(average=None),

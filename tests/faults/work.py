@@ -18,12 +18,12 @@ from kill_driver import BASE, SAMPLES, network, write_data
 from cruciform.errors import CheckpointError, CruciformError
 from cruciform.files import DISK_FULL
 from cruciform.training.engine.loop import Interrupted, train
-from cruciform.training.recipe.python_objects import Inputs
+from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.recipe.table import read_table
 from cruciform.training.run.journal import read_journal
 from cruciform.training.run.run import Run
-from cruciform.training.runtime.runtime import Alone
+from cruciform.training.runtime.runtime import SingleProcess
 
 BATCH, EPOCHS = 20, 3
 PER_EPOCH = -(-SAMPLES // BATCH)
@@ -36,7 +36,7 @@ def recipe(shared: Path, **changes: Any) -> Recipe:
     """Returns the recipe of all runs, with batch norm, dropout, mixup and an average of the weights."""
     data = {"kind": "cifar10", "path": str((shared / "data").absolute()), "threads": 1, **changes.pop("data", {})}
     table = {**BASE, "data": data, "epochs": EPOCHS, "batch": BATCH, "checkpoint": {"steps": 2, "keep": 2},
-             "optimiser": {"kind": "sgd", "rate": 0.01, "weight_decay": 0.01},
+             "optimizer": {"kind": "sgd", "rate": 0.01, "weight_decay": 0.01},
              "log": {"tensorboard": False, "steps": 1, "samples": True}, **changes}  # fmt: skip
     return read_table(Recipe, table, "the test's recipe")
 
@@ -56,7 +56,7 @@ def launch(made: Recipe, run: Run, arm: Callable[[], None] = lambda: None, model
     def work() -> None:
         torch.set_num_threads(1)
         arm()
-        train(made, run, Alone(torch.device("cpu")), resume=True, inputs=Inputs(model=model()))
+        train(made, run, SingleProcess(torch.device("cpu")), resume=True, inputs=PythonObjects(model=model()))
 
     return spawn(work, run.directory.parent / "stderr")
 

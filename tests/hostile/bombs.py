@@ -18,15 +18,15 @@ def chunk(kind: bytes, data: bytes = b"") -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def png(width: int, height: int, *, bits: int = 8, colour: int = 2, before: bytes = b"", behind: bytes = b"",
+def png(width: int, height: int, *, bits: int = 8, color: int = 2, before: bytes = b"", behind: bytes = b"",
         rows: int | None = None) -> bytes:  # fmt: skip
     """Returns a black PNG; of fewer rows than it claims where ``rows`` says so."""
-    samples = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[colour]
+    samples = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[color]
     line = bytes(1 + (width * samples * bits + 7) // 8) if rows != 0 else b""
     packer = zlib.compressobj(1)
     data = b"".join(packer.compress(line) for _ in range(height if rows is None else rows)) + packer.flush()
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0))
-    palette = chunk(b"PLTE", bytes(768)) if colour == 3 else b""
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, color, 0, 0, 0))
+    palette = chunk(b"PLTE", bytes(768)) if color == 3 else b""
     return b"\x89PNG\r\n\x1a\n" + header + palette + before + chunk(b"IDAT", data) + behind + chunk(b"IEND")
 
 
@@ -85,13 +85,13 @@ BOMBS: tuple[tuple[Callable[[], bytes], int | None], ...] = (
     (lambda: claiming(jpeg(), 65_500, 900), None),
     (lambda: claiming(jpeg(progressive=True), 8_000, 8_000), None),
     (lambda: claiming(jpeg(progressive=True), 8_000, 8_000), 32),
-    (lambda: png(50_000, 50_000, bits=1, colour=0, rows=10), None),
-    (lambda: png(6_300, 6_300, bits=1, colour=0), None),
-    (lambda: png(6_300, 6_300, colour=6), None),
-    (lambda: png(6_300, 6_300, bits=1, colour=3, rows=3), None),
+    (lambda: png(50_000, 50_000, bits=1, color=0, rows=10), None),
+    (lambda: png(6_300, 6_300, bits=1, color=0), None),
+    (lambda: png(6_300, 6_300, color=6), None),
+    (lambda: png(6_300, 6_300, bits=1, color=3, rows=3), None),
     (lambda: png(1, 65_500), 500),
     (lambda: png(65_500, 1), 224),
-    (lambda: png(2_000_000, 2, bits=1, colour=0), 64),
+    (lambda: png(2_000_000, 2, bits=1, color=0), 64),
     (lambda: png(0, 0), None),
     (lambda: png(8, 0), 32),
     (lambda: png(2**31 - 1, 2**31 - 1, rows=0), None),

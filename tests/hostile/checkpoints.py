@@ -23,7 +23,7 @@ from cruciform.training.run.checkpoint import TENSORS, VALUES, Checkpoint, Check
 from cruciform.training.run.journal import read_journal
 from cruciform.training.run.progress import read_progress
 from cruciform.training.run.run import Run
-from cruciform.training.runtime.runtime import Alone
+from cruciform.training.runtime.runtime import SingleProcess
 
 STEPS = (4, 8, 12)
 
@@ -35,18 +35,18 @@ def network() -> nn.Module:
 
 def recipe() -> Recipe:
     table = {"model": {"name": "mine"}, "data": {"kind": "cifar10", "path": "x"}, "epochs": 3, "batch": 4,
-             "optimiser": {"kind": "sgd", "rate": 0.1}, "average": 0.9}  # fmt: skip
+             "optimizer": {"kind": "sgd", "rate": 0.1}, "average": 0.9}  # fmt: skip
     return read_table(Recipe, table, "the test's recipe")
 
 
 def prepare(folder: Path) -> None:
-    learner = Learner(recipe(), network(), Alone(torch.device("cpu")))
+    learner = Learner(recipe(), network(), SingleProcess(torch.device("cpu")))
     progress = {"evaluated": 0, "loss": 0.5, "samples": 4, "seconds": 1.0, "bad_steps": 0, "bad_samples": [],
                 "plateau": {}}  # fmt: skip
     for step in STEPS:
         for parameter in learner.model.parameters():
             parameter.grad = torch.full_like(parameter, 0.1 * step)
-        learner.optimiser.step()
+        learner.optimizer.step()
         tensors, values = learner.state()
         Checkpoints(folder / "checkpoints", keep=9).save(
             step, tensors, {"progress": {"step": step, **progress}, "learner": values}
@@ -174,7 +174,7 @@ def mutate_header(data: bytes, trial: Trial) -> bytes:
 
 def become(found: Checkpoint) -> None:
     """Goes on from a checkpoint as the loop does."""
-    learner = Learner(recipe(), network(), Alone(torch.device("cpu")))
+    learner = Learner(recipe(), network(), SingleProcess(torch.device("cpu")))
     read_progress(found)
     learner.load_state_(found.tensors, found.part("learner"))
     tensors: dict[str, Tensor] = learner.state()[0]

@@ -84,7 +84,7 @@ GADGETS = _gadgets()
 
 def prepare(folder: Path) -> None:
     for name, make in (("checkpoint", checkpoints.prepare), ("set", datasets.prepare_shards),
-                       ("model", networks.prepare_directory), ("artefact", networks.prepare_artefact),
+                       ("model", networks.prepare_directory), ("artifact", networks.prepare_artifact),
                        ("parts", predictions.prepare)):  # fmt: skip
         (folder / name).mkdir()
         make(folder / name)
@@ -135,25 +135,25 @@ def _in_model(file: str) -> Callable[[Trial, bytes], None]:
     return place
 
 
-def _in_artefact(file: str) -> Callable[[Trial, bytes], None]:
+def _in_artifact(file: str) -> Callable[[Trial, bytes], None]:
     def place(trial: Trial, data: bytes) -> None:
-        shutil.copytree(trial.seeds / "artefact" / "artefact", trial.scratch)
+        shutil.copytree(trial.seeds / "artifact" / "artifact", trial.scratch)
         (trial.scratch / file).write_bytes(data)
         networks.sign(trial.scratch)
-        networks.open_artefact(trial.scratch)
+        networks.open_artifact(trial.scratch)
 
     return place
 
 
 def _in_torchs_archive(trial: Trial, data: bytes) -> None:
-    """Where PyTorch would run it: it must not be opened, whatever the artefact says of itself."""
-    shutil.copytree(trial.seeds / "artefact" / "artefact", trial.scratch)
+    """Where PyTorch would run it: it must not be opened, whatever the artifact says of itself."""
+    shutil.copytree(trial.seeds / "artifact" / "artifact", trial.scratch)
     report = json.loads((trial.scratch / networks.REPORT).read_text())
     (trial.scratch / networks.REPORT).write_text(json.dumps({**report, "target": "torch"}))
     with zipfile.ZipFile(trial.scratch / "model.pt2", "w") as archive:
         archive.writestr("model/data/sample_inputs/model.pt", data)
     networks.sign(trial.scratch)
-    networks.open_artefact(trial.scratch)
+    networks.open_artifact(trial.scratch)
 
 
 def _in_file(name: str, read: Callable[[Path], object]) -> Callable[[Trial, bytes], None]:
@@ -182,8 +182,8 @@ PLACES: tuple[Callable[[Trial, bytes], None], ...] = (
     _in_set("shard-000000.tar"),
     _in_model(networks.WEIGHTS),
     _in_model(networks.CARD),
-    _in_artefact("model.onnx"),
-    _in_artefact(networks.REPORT),
+    _in_artifact("model.onnx"),
+    _in_artifact(networks.REPORT),
     _in_torchs_archive,
     _in_file("x.jpg", lambda path: decode(path.read_bytes())),
     _in_file("x.npz", lambda path: open_volumes(Opening(path, "train"))),

@@ -19,37 +19,37 @@ def prepare(folder: Path) -> None:
     """Writes some forty images: every mode and option of the formats that are read, and some that are not."""
     numbers = np.random.default_rng(0)
     smooth = np.linspace(0, 255, 48 * 40 * 3).reshape(40, 48, 3) + numbers.normal(0, 20, (40, 48, 3))
-    colour = Pillow.fromarray(smooth.clip(0, 255).astype(np.uint8))
+    color = Pillow.fromarray(smooth.clip(0, 255).astype(np.uint8))
     saved = {}
 
     def add(name: str, image: Pillow.Image, **options: object) -> None:
         saved[name] = _encoded(image, name.rpartition(".")[2], **options)
 
     for quality in (5, 75, 100):
-        add(f"baseline{quality}.jpeg", colour, quality=quality)
-    add("progressive.jpeg", colour, progressive=True)
-    add("optimised.jpeg", colour, optimize=True, subsampling=0)
-    add("restarts.jpeg", colour, restart_marker_blocks=2)
-    add("cmyk.jpeg", colour.convert("CMYK"))
-    add("grey.jpeg", colour.convert("L"))
+        add(f"baseline{quality}.jpeg", color, quality=quality)
+    add("progressive.jpeg", color, progressive=True)
+    add("optimized.jpeg", color, optimize=True, subsampling=0)
+    add("restarts.jpeg", color, restart_marker_blocks=2)
+    add("cmyk.jpeg", color.convert("CMYK"))
+    add("grey.jpeg", color.convert("L"))
     for turn in range(1, 9):
         exif = Pillow.Exif()
         exif[0x112], exif[0x10F] = turn, "maker" * 20
-        add(f"turned{turn}.jpeg", colour, exif=exif)
+        add(f"turned{turn}.jpeg", color, exif=exif)
     for mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"):
-        image = colour.convert("L").convert("I;16") if mode == "I;16" else colour.convert(mode)
+        image = color.convert("L").convert("I;16") if mode == "I;16" else color.convert(mode)
         add(f"mode{mode.replace(';', '')}.png", image)
     notes = PngImagePlugin.PngInfo()
     notes.add_text("a", "b" * 500, zip=True)
     notes.add_itxt("c", "d" * 50)
-    add("notes.png", colour, pnginfo=notes, icc_profile=bytes(range(256)) * 4, dpi=(72, 72))
-    add("clear.png", colour.convert("P"), transparency=3)
-    add("frames.png", colour, save_all=True, append_images=[colour.rotate(90), colour])
+    add("notes.png", color, pnginfo=notes, icc_profile=bytes(range(256)) * 4, dpi=(72, 72))
+    add("clear.png", color.convert("P"), transparency=3)
+    add("frames.png", color, save_all=True, append_images=[color.rotate(90), color])
     for name, options in (("lossy", {}), ("lossless", {"lossless": True}), ("exact", {"quality": 1, "exact": True})):
-        add(f"{name}.webp", colour.convert("RGBA"), **options)
-    add("frames.webp", colour, save_all=True, append_images=[colour.rotate(90)])
+        add(f"{name}.webp", color.convert("RGBA"), **options)
+    add("frames.webp", color, save_all=True, append_images=[color.rotate(90)])
     for name in ("gif", "bmp", "tiff", "ico", "ppm"):
-        add(f"other.{name}", colour)
+        add(f"other.{name}", color)
     for name, data in saved.items():
         (folder / name).write_bytes(data)
 

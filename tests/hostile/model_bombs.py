@@ -21,7 +21,7 @@ from cruciform.training.engine.learner import Learner
 from cruciform.training.evaluate_run import trained_network
 from cruciform.training.recipe.cookbook import load_recipe
 from cruciform.training.run.checkpoint import Checkpoints
-from cruciform.training.runtime.runtime import Alone
+from cruciform.training.runtime.runtime import SingleProcess
 
 NUMBERS = (0, -1, 255, 1_000, 8_192, 8_193, 100_000, 1_000_000, 2**31, 2**63, 10**300, 1e308, float("inf"),
            float("nan"), "1000000", "r1000000", [10**6] * 3, [10**6] * 4, [8_192] * 4, [[8_192] * 4] * 4, [8] * 100_000,
@@ -110,7 +110,7 @@ def prepare_run(folder: Path) -> None:
     changes = ["model.options.widths=[4, 4, 4]", "precision=fp32"]
     recipe = load_recipe("cifar_fast_lr_cifar10", changes)
     model = create_model("cifar_fast_lr", widths=[4, 4, 4])
-    learner = Learner(recipe, model, Alone(torch.device("cpu")), classes=10)
+    learner = Learner(recipe, model, SingleProcess(torch.device("cpu")), classes=10)
     tensors, values = learner.state()
     data = {"classes": 10, "input_size": [3, 32, 32], "samples": 4}
     (folder / "run").mkdir()

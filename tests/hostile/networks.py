@@ -1,4 +1,4 @@
-"""Networks out of files, mutated: model directories, plans, and artefacts of an engine with data outside of them."""
+"""Networks out of files, mutated: model directories, plans, and artifacts of an engine with data outside of them."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from mutate import change, mutate_bytes, mutate_json
 from numpy.typing import NDArray
 
 from cruciform.conversion.convert import Rules, apply_conversion_
-from cruciform.deployment.artifact import REPORT, open_artefact
+from cruciform.deployment.artifact import REPORT, open_artifact
 from cruciform.files import MANIFEST, _checksum, new_directory, write_json
 from cruciform.models.zoo import create_model
 from cruciform.plan import LayerPlan
@@ -35,7 +35,7 @@ def prepare_directory(folder: Path) -> None:
     model = create_model("cifar_fast", **OPTIONS)
     model, report = apply_conversion_(model, Rules("lr", input_size=(3, 32, 32)))
     data = {"short_side": 32, "mean": [125.3, 123.0, 113.9], "deviation": [63.0, 62.1, 66.7]}
-    preprocessing = {"prepare": [{"kind": "centre-crop", "size": 32}], "data": data}
+    preprocessing = {"prepare": [{"kind": "center-crop", "size": 32}], "data": data}
     classes = [f"class{number}" for number in range(10)]
     base = Base("cifar_fast", OPTIONS)
     save(model, folder / "model", report, base=base, preprocessing=preprocessing, classes=classes)
@@ -108,9 +108,9 @@ def attack_plan(trial: Trial) -> None:
         raise Silent(f"a plan has {plan.params!r} parameters")
 
 
-def prepare_artefact(folder: Path) -> None:
-    """Writes an artefact as 'cruciform deploy' does, of a network with one layer."""
-    with new_directory(folder / "artefact", manifest={"format": 1}) as part:
+def prepare_artifact(folder: Path) -> None:
+    """Writes an artifact as 'cruciform deploy' does, of a network with one layer."""
+    with new_directory(folder / "artifact", manifest={"format": 1}) as part:
         (part / "model.onnx").write_bytes(onnx_model().SerializeToString())
         write_json(part / REPORT, {"format": 1, "target": "onnxruntime", "input_size": [3, 2, 2]})
     (folder / "secret.bin").write_bytes(np.full(48, SECRET, np.float32).tobytes())
@@ -138,16 +138,16 @@ def onnx_model(place: str | None = None, **more: str) -> Any:
 
 
 def sign(folder: Path) -> None:
-    """Makes all checksums of an artefact right, as a forger would."""
+    """Makes all checksums of an artifact right, as a forger would."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST]
     sums = {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     data = {"format": 1, "files": sums}
     (folder / MANIFEST).write_text(json.dumps({**data, "checksum": _checksum(data)}))
 
 
-@hostile("artefact manifests", 1_200, prepare_artefact)
-def attack_artefact(trial: Trial) -> None:
-    shutil.copytree(trial.seeds / "artefact", trial.scratch)
+@hostile("artifact manifests", 1_200, prepare_artifact)
+def attack_artifact(trial: Trial) -> None:
+    shutil.copytree(trial.seeds / "artifact", trial.scratch)
     random = trial.random
     how = random.random()
     if how < 0.3:
@@ -168,23 +168,23 @@ def attack_artefact(trial: Trial) -> None:
 
 
 def ask(trial: Trial) -> None:
-    said = open_artefact(trial.scratch)(np.ones((1, 3, 2, 2), np.float32))
+    said = open_artifact(trial.scratch)(np.ones((1, 3, 2, 2), np.float32))
     if np.any(np.abs(said) > SECRET):
-        raise Silent("weights were read from a file outside of the artefact")
+        raise Silent("weights were read from a file outside of the artifact")
     if said.shape != (1, 4) or not np.allclose(said, 12.0):
-        raise Silent(f"the artefact says {said!r:.60}")
+        raise Silent(f"the artifact says {said!r:.60}")
 
 
-@hostile("ONNX files", 300, prepare_artefact)
+@hostile("ONNX files", 300, prepare_artifact)
 def attack_onnx(trial: Trial) -> None:
     """Files of a forger: whatever they compute is theirs to say, but nothing breaks."""
     from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
 
-    shutil.copytree(trial.seeds / "artefact", trial.scratch)
+    shutil.copytree(trial.seeds / "artifact", trial.scratch)
     path = trial.scratch / "model.onnx"
     path.write_bytes(mutate_bytes(path.read_bytes(), trial.random)[1])
     sign(trial.scratch)
-    engine = open_artefact(trial.scratch)
+    engine = open_artifact(trial.scratch)
     try:
         engine(np.ones((1, 3, 2, 2), np.float32))
     except (Fail, InvalidArgument, RuntimeException, ValueError):
@@ -203,11 +203,11 @@ KEYS: tuple[dict[str, str], ...] = (
 )
 
 
-@hostile("ONNX data outside", len(OUTSIDE) * len(KEYS), prepare_artefact)
+@hostile("ONNX data outside", len(OUTSIDE) * len(KEYS), prepare_artifact)
 def attack_outside(trial: Trial) -> None:
     place, keys = OUTSIDE[trial.number // len(KEYS)], KEYS[trial.number % len(KEYS)]
-    folder = trial.scratch / "a" / "artefact"
-    shutil.copytree(trial.seeds / "artefact", folder)
+    folder = trial.scratch / "a" / "artifact"
+    shutil.copytree(trial.seeds / "artifact", folder)
     secret = trial.seeds / "secret.bin"
     for outside in (trial.scratch, trial.scratch / "a"):
         shutil.copy(secret, outside / "secret.bin")

@@ -28,7 +28,7 @@ from cruciform.data.shard_verify import verify_shards
 from cruciform.data.shard_write import list_items
 from cruciform.data.sharding.shard_index import INDEX, MANIFEST, NAMES
 from cruciform.data.sharding.storage import open_storage
-from cruciform.deployment.artifact import open_artefact
+from cruciform.deployment.artifact import open_artifact
 from cruciform.deployment.bench.bench_result import read_parts
 from cruciform.errors import DataError
 from cruciform.files import read_json
@@ -122,7 +122,7 @@ PLACES = (
       for name in (TENSORS, VALUES, MANIFEST)),
     *(Place("set/set", name, read) for name in (MANIFEST, INDEX, NAMES, "shard-000000.tar")
       for read in (read_shards, verify)),
-    *(Place("artefact/artefact", name, open_artefact) for name in (MANIFEST, "deploy.json", "model.onnx")),
+    *(Place("artifact/artifact", name, open_artifact) for name in (MANIFEST, "deploy.json", "model.onnx")),
     *(Place("parts/out.parquet.parts", name, continue_prediction, needed=False) for name in ("job.json", "00000001-*")),
     Place(None, "x.toml", lambda folder: load_recipe(folder / "x.toml")),
     Place(None, "x.csv", lambda folder: list_items(folder / "x.csv")),
@@ -141,7 +141,7 @@ PLACES = (
 
 def prepare(folder: Path) -> None:
     for name, make in (("checkpoint", checkpoints.prepare), ("set", datasets.prepare_shards),
-                       ("model", networks.prepare_directory), ("artefact", networks.prepare_artefact),
+                       ("model", networks.prepare_directory), ("artifact", networks.prepare_artifact),
                        ("parts", predictions.prepare), ("run", model_bombs.prepare_run)):  # fmt: skip
         (folder / name).mkdir()
         make(folder / name)

@@ -19,7 +19,7 @@ batch = 128
 precision = "bf16"
 average = 0.999
 augment = [{ kind = "random-crop", size = 32, padding = 4 }, { kind = "mirror" }]
-prepare = [{ kind = "centre-crop", size = 32 }]
+prepare = [{ kind = "center-crop", size = 32 }]
 [model]
 name = "timm:resnet18"
 scheme = "lr"
@@ -29,7 +29,7 @@ kind = "cifar10"
 path = "cifar-10-batches-bin"
 mean = [125.3, 123.0, 113.9]
 deviation = [63.0, 62.1, 66.7]
-[optimiser]
+[optimizer]
 kind = "sgd"
 rate = 0.05
 [schedule]

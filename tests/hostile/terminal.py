@@ -37,7 +37,7 @@ def name_of(trial: Trial) -> str:
 
 
 def check(text: str, name: str) -> None:
-    """Only letters, newlines and what rich itself writes to make colours and bars may be left."""
+    """Only letters, newlines and what rich itself writes to make colors and bars may be left."""
     for char in text:
         if char != "\n" and not char.isprintable() and unicodedata.category(char) != "Zs":
             raise Silent(f"{char!r} of {name!r:.60} reached the terminal")

@@ -22,12 +22,12 @@ from torch import nn
 
 from cruciform.data.sets.cifar10 import FILES
 from cruciform.training.engine.loop import train
-from cruciform.training.recipe.python_objects import Inputs
+from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.recipe.table import read_table
 from cruciform.training.run.checkpoint import Checkpoints
 from cruciform.training.run.run import Run
-from cruciform.training.runtime.runtime import Alone
+from cruciform.training.runtime.runtime import SingleProcess
 
 SAMPLES = 100
 BASE = {
@@ -75,7 +75,7 @@ def start(recipe: Recipe, run: Run) -> int:
         return child
     try:
         torch.set_num_threads(1)
-        train(recipe, run, Alone(torch.device("cpu")), resume=True, inputs=Inputs(model=network()))
+        train(recipe, run, SingleProcess(torch.device("cpu")), resume=True, inputs=PythonObjects(model=network()))
     except BaseException as error:
         print(repr(error), file=sys.stderr, flush=True)
         os._exit(1)
@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--optimiser", default="sgd")
+    parser.add_argument("--optimizer", default="sgd")
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--every", type=int, default=0, help="steps between checkpoints; 0: at the end of epochs only")
     given = parser.parse_args()
@@ -121,7 +121,7 @@ def main() -> None:
         {
             **BASE,
             "data": {"kind": "cifar10", "path": str(data.absolute()), "threads": 1},
-            "optimiser": {"kind": given.optimiser, "rate": 0.01, "weight_decay": 0.01},
+            "optimizer": {"kind": given.optimizer, "rate": 0.01, "weight_decay": 0.01},
             "precision": given.precision,
             "checkpoint": {"steps": given.every or None},
         },

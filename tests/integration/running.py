@@ -21,7 +21,7 @@ batch = 16
 augment = [{{kind = "random-crop", size = 32, padding = 4}}, {{kind = "mirror"}}]
 model = {{name = "nin_c3_lr", options = {{dropout = 0.0}}}}
 data = {{kind = "cifar10", path = "{data}", threads = 1}}
-optimiser = {{kind = "sgd", rate = 0.005}}
+optimizer = {{kind = "sgd", rate = 0.005}}
 checkpoint = {{steps = 3}}
 log = {{steps = 1, samples = true, tensorboard = false}}
 """

@@ -134,7 +134,7 @@ def test_a_network_of_the_users_own(cruciform: Program, tmp_path: Path, monkeypa
         (("profile", "nothing.there:f", "--input", "3x8x8"), "error: nothing.there:f can't be imported"),
         (("profile", "torch.nn:Identity"), "add --input, for instance --input 3x224x224"),
         (("profile", "builtins:dict", "--input", "3x8x8"), "returned dict, not a torch module"),
-        (("doctor", "nin", "--init", "papr"), "error: unknown initialisation 'papr'."),
+        (("doctor", "nin", "--init", "papr"), "error: unknown initialization 'papr'."),
         (("doctor", "nin", "--images", "none.npy"), "is not a .npy file of (N, C, H, W) floats"),
         (("profile", "nin", "--input", "3x2x2"), "does not run on an input of (3, 2, 2)"),
     ],

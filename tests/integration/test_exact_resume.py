@@ -28,10 +28,10 @@ def test_a_few_kills_change_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("every", ["3", "0"], ids=["mid-epoch", "epoch edge"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
-def test_twenty_kills_change_nothing(tmp_path: Path, optimiser: str, precision: str, every: str) -> None:
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_twenty_kills_change_nothing(tmp_path: Path, optimizer: str, precision: str, every: str) -> None:
     result = kill(
-        tmp_path, "--kills", "20", "--optimiser", optimiser, "--precision", precision, "--every", every, "--seed", "7"
+        tmp_path, "--kills", "20", "--optimizer", optimizer, "--precision", precision, "--every", every, "--seed", "7"
     )
     assert result["outcomes"] == 1
     assert result["hits"] == 20

@@ -10,7 +10,7 @@ from torch import nn
 
 from cruciform.conversion.convert import convert
 from cruciform.conversion.dense import collapse
-from cruciform.coverage.coverage_run import LIBRARIES, Request, cover, list_networks
+from cruciform.coverage.coverage_run import LIBRARIES, CoverageRequest, cover, list_networks
 from cruciform.coverage.examine import Finding, examine
 from cruciform.coverage.summary import is_covered, markdown, tally
 from cruciform.errors import ConversionError, UnknownNameError
@@ -31,8 +31,8 @@ NETWORKS = [
     "torchvision:r3d_18",
     "torchvision:deeplabv3_mobilenet_v3_large",
     "timm:tf_efficientnet_b0",  # padding by the size of the input
-    "timm:nfnet_l0",  # weights standardised and scaled
-    "timm:resnetv2_50x1_bit",  # weights standardised
+    "timm:nfnet_l0",  # weights standardized and scaled
+    "timm:resnetv2_50x1_bit",  # weights standardized
     "timm:vit_tiny_patch16_224",
     "monai:UNet-3d",
     "monai:DenseNet121-2d",
@@ -127,7 +127,9 @@ def test_the_command_converts_and_saves(tmp_path: Path) -> None:
 def test_coverage_resumes_and_survives_the_death_of_a_child(tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
     done = Finding("timm:resnet18", eligible=True, converted=True, same_shapes=True, notes=["not examined again"])
-    requests = [Request(name, "lr", backward=False) for name in ("timm:resnet18", "timm:resnet10t", "zoo:nonsense")]
+    requests = [
+        CoverageRequest(name, "lr", backward=False) for name in ("timm:resnet18", "timm:resnet10t", "zoo:nonsense")
+    ]
     today, other = versions(LIBRARIES), {**done.to_dict(), "replaced": 99}
     entries = [{"request": vars(requests[0]), "finding": done.to_dict(), "versions": today}]
     # The same network by another scheme is another question; so it is to another version, and after a failure.
@@ -154,7 +156,9 @@ def test_a_child_that_dies_is_a_failure_with_its_exit_code(tmp_path: Path, monke
     (tmp_path / "python").write_text("#!/bin/sh\nread line\nexit 7\n")
     (tmp_path / "python").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    (finding,) = cover([Request("timm:resnet18", "lr", backward=False)], tmp_path / "journal.jsonl", processes=1)
+    (finding,) = cover(
+        [CoverageRequest("timm:resnet18", "lr", backward=False)], tmp_path / "journal.jsonl", processes=1
+    )
     assert finding.failure == "the process ended with code 7"
     assert finding.eligible
 
@@ -171,7 +175,9 @@ def test_all_networks_are_listed() -> None:
 def test_a_sample_of_sixty_networks_converts(tmp_path: Path) -> None:
     names = list_networks(("torchvision", "timm", "monai"))
     chosen = [names[index * len(names) // 60] for index in range(60)]
-    findings = cover([Request(name, "lr-join", index % 10 == 0) for index, name in enumerate(chosen)], tmp_path / "j")
+    findings = cover(
+        [CoverageRequest(name, "lr-join", index % 10 == 0) for index, name in enumerate(chosen)], tmp_path / "j"
+    )
     assert {f.reference: f.failure for f in findings if f.failure} == {}
     assert all(is_covered(finding) for finding in findings if finding.eligible)
     assert sum(finding.backward is True for finding in findings) >= 3

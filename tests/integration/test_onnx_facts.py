@@ -66,10 +66,10 @@ def test_the_graph_has_no_activation_behind_a_concatenation_and_the_planned_macs
 def test_onnx_runtime_fuses_every_activation(name: str, tmp_path: Path) -> None:
     exported(name, "split", tmp_path)
     options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     options.log_severity_level = 3
     onnxruntime.InferenceSession(str(tmp_path / FILE), options, providers=["CPUExecutionProvider"])
-    optimised = onnx.load(tmp_path / "optimised.onnx")
-    kinds = {node.op_type for node in optimised.graph.node}
+    optimized = onnx.load(tmp_path / "optimized.onnx")
+    kinds = {node.op_type for node in optimized.graph.node}
     assert "Relu" not in kinds, "each is part of a convolution or of a fully connected layer"
     assert "Add" not in kinds, "so is each sum"

@@ -43,7 +43,7 @@ def recipe(tmp_path: Path) -> Path:
         batch = 50
         model = {{name = "nin_c3_lr"}}
         data = {{kind = "cifar10", path = "{tmp_path / "data"}"}}
-        optimiser = {{kind = "sgd", rate = 0.005}}
+        optimizer = {{kind = "sgd", rate = 0.005}}
         log = {{steps = 1, tensorboard = false}}
         """.replace("\n        ", "\n")
     )
@@ -114,7 +114,7 @@ def test_a_loss_that_is_no_number_has_its_own_exit_code(
     cruciform: Command, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = cruciform("train", recipe, "--set", "optimiser.rate=1e30", "--set", "epochs=4")
+    done = cruciform("train", recipe, "--set", "optimizer.rate=1e30", "--set", "epochs=4")
     assert done.returncode == 6, done.stderr
     assert "is not finite" in done.stderr
     assert Run(tmp_path / "runs" / "small").status()["state"] == "failed"

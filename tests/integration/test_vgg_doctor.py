@@ -1,4 +1,4 @@
-"""The paper's eight VGG networks on real size: which initialisation trains them?"""
+"""The paper's eight VGG networks on real size: which initialization trains them?"""
 
 import pytest
 import torch

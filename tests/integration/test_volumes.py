@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cruciform import convert, load
-from cruciform.deployment.search.build import Build, Setting, build_engine, noise
+from cruciform.deployment.search.build import Build, EngineSettings, build_engine, noise
 from cruciform.deployment.search.layer_forms import composite_layers
 from cruciform.deployment.targets.registered import TARGETS
 from cruciform.errors import DeployError
@@ -38,7 +38,9 @@ def test_a_network_of_volumes_is_the_same_saved_loaded_and_deployed(name: str, s
     for target, form in (("onnxruntime", "tail"), ("openvino", "dense")):
         build = Build(dict.fromkeys(composite_layers(model), form))
         (tmp_path / target).mkdir()
-        found = build_engine(model, build, Setting(TARGETS.get(target), SIZE, batch=2), tmp_path / target)(images)
+        found = build_engine(model, build, EngineSettings(TARGETS.get(target), SIZE, batch=2), tmp_path / target)(
+            images
+        )
         assert np.abs(found - expected.numpy()).max() < 1e-4 * np.ptp(expected.numpy())
 
 
@@ -46,6 +48,6 @@ def test_a_network_that_torch_can_not_compile_is_refused_with_a_reason(tmp_path:
     """So that a comparison of engines goes on with the others, and says why this one is left out."""
     pytest.importorskip("monai")
     network, _ = build_network("monai:UNet-3d", {})
-    setting = Setting(TARGETS.get("torch-compile"), SIZE)
+    setting = EngineSettings(TARGETS.get("torch-compile"), SIZE)
     with pytest.raises(DeployError, match="torch.compile fails on this network .*deploy to another target"):
         build_engine(network, Build({}), setting, tmp_path)

@@ -10,7 +10,7 @@ from strategies import one_group_plans, plans, specs
 from cruciform.errors import CruciformError
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.init_rules import RULES
-from cruciform.nn.initialize import initialise_
+from cruciform.nn.initialize import initialize_
 from cruciform.plan import LayerPlan
 from cruciform.spec import ConvSpec
 
@@ -56,7 +56,7 @@ def test_a_damaged_plan_is_a_plan_or_our_own_error(plan: LayerPlan, data: st.Dat
 @given(any_plan, st.integers(0, 2**31), st.sampled_from(RULES.names()))
 def test_the_same_seed_gives_the_same_weights(plan: LayerPlan, seed: int, rule: str) -> None:
     first, second = (
-        initialise_(CompositeConv(plan), rule, generator=torch.Generator().manual_seed(seed)).state_dict()
+        initialize_(CompositeConv(plan), rule, generator=torch.Generator().manual_seed(seed)).state_dict()
         for _ in range(2)
     )
     assert all(torch.equal(first[name], second[name]) for name in first)

@@ -11,7 +11,7 @@ from strategies import inputs, layer_of, one_group_plans, plans
 
 from cruciform.errors import NotLinearError, ShapeError
 from cruciform.nn.composite import CompositeConv, pad_or_crop
-from cruciform.nn.initialize import initialise_
+from cruciform.nn.initialize import initialize_
 from cruciform.plan import LayerPlan
 from cruciform.spec import ConvSpec
 
@@ -85,7 +85,7 @@ def test_a_linear_plan_equals_its_dense_kernel(data: st.DataObject, plan: LayerP
 @given(plan=plans() | one_group_plans())
 def test_an_identity_start_hands_on_its_first_channels(rule: str, plan: LayerPlan) -> None:
     layer = CompositeConv(plan, dtype=torch.float64)
-    initialise_(layer, rule)
+    initialize_(layer, rule)
     spec, weight, bias = layer.dense_kernel()
     assert bias is None or not bias.any()
     if max(plan.spec.kernel) == 1:
@@ -102,7 +102,7 @@ def test_an_identity_start_hands_on_its_first_channels(rule: str, plan: LayerPla
         even = any(
             n % 2 == 0 and d > 1 for g in plan.stages[0].groups for n, d in zip(g.kernel, g.dilation, strict=True)
         )
-        if plan.spec.kernel == spec.kernel and not even:  # such taps lie beside the centre
+        if plan.spec.kernel == spec.kernel and not even:  # such taps lie beside the center
             assert kernel[(index % filters, *((k - 1) // 2 for k in spec.kernel))] == 1
 
 

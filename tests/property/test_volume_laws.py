@@ -53,7 +53,7 @@ def test_plan_module_meter_and_dispatcher_count_the_same(data: st.DataObject, pl
 
 
 def embedded(layer: CompositeConv, stage: int) -> Tensor:
-    """The groups of a stage as one kernel of the layer's window: each at its centre, none of our own code about it."""
+    """The groups of a stage as one kernel of the layer's window: each at its center, none of our own code about it."""
     window = layer.plan.spec.kernel
     rows = []
     for weight, _ in layer.stage_parameters()[stage]:

@@ -14,7 +14,7 @@ from cruciform.conversion.convert import convert
 from cruciform.errors import OptionError, StoreError
 from cruciform.models.zoo import create_model
 from cruciform.sources.bounds import Bounds, bounded
-from cruciform.sources.network_library import SOURCES, Source
+from cruciform.sources.network_library import SOURCES, NetworkLibrary
 from cruciform.store.directory import Base, input_size, load, load_with, save
 
 BOUNDS = Bounds.of([(4, 3, 3, 3), (4,)])
@@ -60,7 +60,7 @@ def test_a_card_that_asks_for_more_than_its_weights_is_refused_within_a_second(
 
 
 @pytest.mark.parametrize("init", ["identity", "paper-completed", "pytorch"])
-def test_every_rule_of_initialisation_stays_within_the_bounds(tmp_path: Path, init: str) -> None:
+def test_every_rule_of_initialization_stays_within_the_bounds(tmp_path: Path, init: str) -> None:
     options = {"widths": [32, 256, 256], "init": init}
     model, report = convert(create_model("cifar_fast", **options), "lr", input_size=(3, 32, 32))
     load(save(model, tmp_path / "model", report, base=Base("cifar_fast", options)))
@@ -152,7 +152,7 @@ def computes_while_built(monkeypatch: pytest.MonkeyPatch) -> None:
         width = options.get("width", 4)
         return nn.Sequential(nn.Conv2d(3, width, 3), *[nn.Sequential(nn.Conv2d(width, width, 3)) for _ in rates])
 
-    library = Source(lambda: ["net"], build, lambda name, model: (3, 16, 16))
+    library = NetworkLibrary(lambda: ["net"], build, lambda name, model: (3, 16, 16))
     monkeypatch.setattr(SOURCES, "_items", {**SOURCES._items, "looking": library})
 
 

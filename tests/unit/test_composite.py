@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from cruciform.deployment.search.build import Setting, build_graph
+from cruciform.deployment.search.build import EngineSettings, build_graph
 from cruciform.deployment.targets.registered import TARGETS
 from cruciform.errors import NotLinearError, ShapeError
 from cruciform.nn.composite import CompositeConv
@@ -197,7 +197,7 @@ def test_strides_are_exported_as_they_are_to_other_engines_only() -> None:
     layer = CompositeConv(make_plan(ConvSpec(1, 6, (3, 3, 3), stride=2, padding=1), "cross3"))
     found = {}
     for name in ("torch", "onnxruntime"):
-        graph = build_graph(nn.Sequential(layer), {}, Setting(TARGETS.get(name), (1, 8, 8, 8)))
+        graph = build_graph(nn.Sequential(layer), {}, EngineSettings(TARGETS.get(name), (1, 8, 8, 8)))
         found[name] = {str(node.target) for node in graph.graph.nodes if node.op == "call_function"}
     assert found["onnxruntime"] == {"aten.conv3d.default", "aten.cat.default"}
     assert "aten.slice.Tensor" in found["torch"]

@@ -18,7 +18,7 @@ from cruciform.errors import ConversionError, NotLinearError, PlanError, SpecErr
 from cruciform.measure.macs import profile
 from cruciform.models.zoo import create_model
 from cruciform.nn.composite import CompositeConv
-from cruciform.nn.initialize import initialise_
+from cruciform.nn.initialize import initialize_
 
 
 class Small(nn.Module):
@@ -177,7 +177,7 @@ def test_constraint_accepted_and_ignored() -> None:
             plan_conversion(create_model("nin"), slip)
     with pytest.raises(UnknownNameError, match="unknown scheme 'lr-jion'"):
         plan_conversion(Small(), "lr-jion")
-    with pytest.raises(UnknownNameError, match=r"unknown initialisation 'fti'. Did you mean 'fit'.* auto, fit\."):
+    with pytest.raises(UnknownNameError, match=r"unknown initialization 'fti'. Did you mean 'fit'.* auto, fit\."):
         convert(Small(), "lr", init="fti")
 
 
@@ -299,7 +299,7 @@ def test_axes_that_no_filter_looks_along_are_told() -> None:
 
 def test_a_lazy_layer_is_refused_with_what_to_do() -> None:
     model = nn.Sequential(nn.LazyConv2d(4, 3))
-    for work in (plan_conversion, initialise_, lambda model: profile(model, (3, 8, 8))):
+    for work in (plan_conversion, initialize_, lambda model: profile(model, (3, 8, 8))):
         with pytest.raises(SpecError, match="0 is lazy: its channels are not known; run the network once first"):
             work(model)
     model(torch.zeros(1, 3, 8, 8))

@@ -71,7 +71,7 @@ def test_the_report_is_held_against_a_count_of_what_was_made() -> None:
         ({"scheme": lambda spec: spec}, "it returned ConvSpec"),
         ({"protect": "0"}, r"protect is a list of patterns: protect=\['0'\]"),
         ({"activation": nn.GELU()}, "unknown activation GELU"),
-        ({"init": None}, "unknown initialisation None"),
+        ({"init": None}, "unknown initialization None"),
         ({"model": "resnet18"}, "'resnet18' is no network; give a torch.nn.Module"),
     ],
 )

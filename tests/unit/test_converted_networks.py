@@ -66,7 +66,7 @@ def test_the_doctor_leaves_gradients_alone_also_where_a_network_makes_its_buffer
             self.register_buffer("grid", None)
 
         def forward(self, x: Tensor) -> Tensor:
-            x -= 0.5  # in place, as some normalise
+            x -= 0.5  # in place, as some normalize
             self.grid = torch.ones(x.shape[-1])
             return super().forward(x * self.grid)
 
@@ -146,7 +146,7 @@ def test_a_collapsed_network_that_pads_unequally_is_saved_as_it_is(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("libraries")
-def test_a_collapsed_layer_is_not_saved_for_a_base_that_pads_or_standardises(tmp_path: Path) -> None:
+def test_a_collapsed_layer_is_not_saved_for_a_base_that_pads_or_standardizes(tmp_path: Path) -> None:
     from timm.layers import Conv2dSame, ScaledStdConv2d, StdConv2d
 
     for kind in (Conv2dSame, StdConv2d, ScaledStdConv2d):

@@ -9,7 +9,7 @@ from cruciform.measure.filters import effective_rank, layer_filters, network_fil
 from cruciform.measure.tiles import basis_tiles
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import stage_parameters_of
-from cruciform.nn.standardize import standardise_
+from cruciform.nn.standardize import standardize_
 from cruciform.plan import FilterGroup, LayerPlan, Stage
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
@@ -79,12 +79,12 @@ def test_layers_are_chosen_by_name_and_pointwise_ones_have_nothing_to_show() -> 
         network_filters(model, "conv9")
 
 
-def test_a_standardised_layer_is_looked_at_as_it_computes() -> None:
+def test_a_standardized_layer_is_looked_at_as_it_computes() -> None:
     layer = CompositeConv(make_plan(ConvSpec(4, 4, 3, padding=1), "lr"))
-    standardise_(layer, 1e-6, None)
+    standardize_(layer, 1e-6, None)
     first = stage_parameters_of(layer)[0][0][0]
     with torch.no_grad():
-        first *= 10  # which the standardisation undoes
+        first *= 10  # which the standardization undoes
     assert [group.energy for group in layer_filters("layer", layer).groups] == pytest.approx([0.5, 0.5], rel=1e-3)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from cruciform.errors import DiagnosisError, ShapeError
 from cruciform.measure.gradients import diagnose
-from cruciform.nn.initialize import initialise_
+from cruciform.nn.initialize import initialize_
 
 
 def chain(
@@ -21,7 +21,7 @@ def chain(
         layers += [nn.BatchNorm2d(width)] if norm else []
         layers.append(nn.ReLU(inplace=True))
     model = nn.Sequential(*layers)
-    initialise_(model, generator=torch.Generator().manual_seed(0))
+    initialize_(model, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim == 4:
@@ -88,11 +88,11 @@ def test_max_pooling_and_stride_count_as_one() -> None:
         nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 4, stride=2, padding=1), nn.ReLU()
     )
     for model in (plain, strided):
-        found = diagnose(initialise_(model), (3, 32, 32))
+        found = diagnose(initialize_(model), (3, 32, 32))
         assert found.gradient_over_depth == pytest.approx(1, rel=0.25)
 
 
-def test_batch_normalisation_belongs_to_its_block_and_is_put_back() -> None:
+def test_batch_normalization_belongs_to_its_block_and_is_put_back() -> None:
     model = chain(4, scale=30, norm=True)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     found = diagnose(model.eval(), (3, 16, 16))
@@ -149,7 +149,7 @@ def test_a_branch_that_is_scaled_down_is_judged_by_what_it_is_added_to() -> None
                 x = x + 1e-6 * conv(x)
             return x
 
-    found = diagnose(initialise_(LayerScale()), (3, 8, 8))
+    found = diagnose(initialize_(LayerScale()), (3, 8, 8))
     assert found.gradient_over_depth == pytest.approx(1, rel=0.01)
 
 
@@ -173,7 +173,7 @@ def test_blocks_that_no_gradient_reaches_have_a_dash_and_a_note() -> None:
     assert diagnose(chain(3), (3, 8, 8)).note == ""
 
 
-def test_normalisation_lets_the_gradient_grow_as_the_theory_says_and_is_allowed_to() -> None:
+def test_normalization_lets_the_gradient_grow_as_the_theory_says_and_is_allowed_to() -> None:
     found = diagnose(chain(22, width=64, norm=True), (3, 12, 12), batch=16)
     growth = found.gradient_over_depth ** (1 / 21)
     assert growth == pytest.approx(math.pi / (math.pi - 1), rel=0.12)
@@ -193,7 +193,7 @@ class Branches(nn.Module):
 
 
 def test_the_deepest_path_is_followed_and_any_output_is_taken() -> None:
-    found = diagnose(initialise_(Branches()), (3, 6, 6))
+    found = diagnose(initialize_(Branches()), (3, 6, 6))
     assert {block.name: block.on_path for block in found.blocks} == {
         "stem": True, "short": False, "long.0": True, "long.2": True,
     }  # fmt: skip

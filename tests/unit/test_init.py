@@ -8,9 +8,9 @@ from torch.nn.utils import prune
 
 from cruciform.errors import OptionError, PlanError, UnknownNameError
 from cruciform.nn.composite import CompositeConv
-from cruciform.nn.initialize import initialise_, suited_rule
+from cruciform.nn.initialize import initialize_, suited_rule
 from cruciform.nn.inspect import plan_of, spec_of
-from cruciform.nn.standardize import standardise_
+from cruciform.nn.standardize import standardize_
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
 
@@ -25,7 +25,7 @@ def network() -> nn.Sequential:
 
 
 def test_drawn_weights_have_the_width_that_the_rule_says(generator: torch.Generator) -> None:
-    model = initialise_(network(), "paper-completed", exceptions={"3": None}, generator=generator)
+    model = initialize_(network(), "paper-completed", exceptions={"3": None}, generator=generator)
     assert model[0].weight_0_0.std().item() == pytest.approx(math.sqrt(1 / 192), rel=0.05)
     assert model[0].weight_1_0.std().item() == pytest.approx(math.sqrt(2 / 64), rel=0.05)
     assert model[1].weight.std().item() == pytest.approx(math.sqrt(2 / (9 * 64)), rel=0.05)
@@ -35,7 +35,7 @@ def test_drawn_weights_have_the_width_that_the_rule_says(generator: torch.Genera
 
 def test_the_pytorch_rule_is_pytorchs_own() -> None:
     conv = nn.Conv2d(16, 64, 3)
-    initialise_(conv, "pytorch")
+    initialize_(conv, "pytorch")
     bound = 1 / math.sqrt(9 * 16)
     assert conv.weight.abs().max().item() == pytest.approx(bound, rel=0.01)
     assert bound * 0.9 < conv.bias.abs().max().item() <= bound
@@ -45,7 +45,7 @@ def test_the_pytorch_rule_is_pytorchs_own() -> None:
     ("behind", "rule"),
     [
         (nn.ReLU(), "paper-completed"),
-        (nn.LocalResponseNorm(5), "paper-completed"),  # sets no scale: it damps what is loud among its neighbours
+        (nn.LocalResponseNorm(5), "paper-completed"),  # sets no scale: it damps what is loud among its neighbors
         (nn.BatchNorm2d(64), "pytorch"),
         (nn.Sequential(nn.ReLU(), nn.GroupNorm(4, 64)), "pytorch"),
         (nn.InstanceNorm2d(64), "pytorch"),
@@ -54,37 +54,37 @@ def test_the_pytorch_rule_is_pytorchs_own() -> None:
 def test_norms_decide_which_rule_suits(behind: nn.Module, rule: str) -> None:
     models = [nn.Sequential(nn.Conv2d(16, 64, 3), behind) for _ in range(2)]
     for model, asked in zip(models, ("auto", rule), strict=True):
-        initialise_(model, asked, generator=torch.Generator().manual_seed(0))
+        initialize_(model, asked, generator=torch.Generator().manual_seed(0))
     assert suited_rule(models[0]) == rule
     assert torch.equal(models[0][0].weight, models[1][0].weight)
 
 
-def test_normalisations_are_left_alone() -> None:
+def test_normalizations_are_left_alone() -> None:
     model = network()
     nn.init.constant_(model[2].weight, 7)
-    initialise_(model)
+    initialize_(model)
     assert (model[2].weight == 7).all()
 
 
 def test_the_activation_changes_only_what_it_follows(generator: torch.Generator) -> None:
     layer = CompositeConv(make_plan(ConvSpec(16, 64, 3), "lr-join"))
-    initialise_(layer, activation="gelu", generator=generator)
+    initialize_(layer, activation="gelu", generator=generator)
     assert layer.weight_0_0.std().item() == pytest.approx(math.sqrt(1 / 192), rel=0.05)
     assert layer.weight_1_0.std().item() == pytest.approx(math.sqrt(2.1937 / 64), rel=0.05)
 
 
-def test_a_standardised_layer_is_drawn_behind_its_standardisation() -> None:
-    layer = standardise_(CompositeConv(make_plan(ConvSpec(16, 64, 3), "lr")), 1e-6, None)
-    initialise_(layer, generator=torch.Generator().manual_seed(1))
+def test_a_standardized_layer_is_drawn_behind_its_standardization() -> None:
+    layer = standardize_(CompositeConv(make_plan(ConvSpec(16, 64, 3), "lr")), 1e-6, None)
+    initialize_(layer, generator=torch.Generator().manual_seed(1))
     first = layer.parametrizations.weight_0_0.original.clone()
-    initialise_(layer, generator=torch.Generator().manual_seed(2))
+    initialize_(layer, generator=torch.Generator().manual_seed(2))
     assert not torch.equal(layer.parametrizations.weight_0_0.original, first)
     assert first.std().item() == pytest.approx(math.sqrt(2 / 192), rel=0.05)
 
 
 def test_a_weight_made_from_several_tensors_is_refused_and_not_drawn_in_vain() -> None:
-    with pytest.raises(PlanError, match="initialise before you parametrise"):
-        initialise_(nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3)))
+    with pytest.raises(PlanError, match="initialize before you parametrise"):
+        initialize_(nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3)))
 
 
 @pytest.mark.parametrize(
@@ -95,36 +95,36 @@ def test_a_weight_that_is_computed_anew_is_refused_and_not_drawn_in_vain(
     wrap: Callable[[nn.Module], nn.Module],
 ) -> None:
     with pytest.raises(PlanError, match="computed anew at each step"):
-        initialise_(wrap(nn.Conv2d(3, 4, 3)))
+        initialize_(wrap(nn.Conv2d(3, 4, 3)))
 
 
 def test_layers_that_are_not_there_are_refused() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3))
     with pytest.raises(OptionError, match="no convolution or linear layer is called 'nope'"):
-        initialise_(model, exceptions={"nope": None})
+        initialize_(model, exceptions={"nope": None})
     with pytest.raises(OptionError, match="no convolution or linear layer is called '1'"):
-        initialise_(model, siblings=[["0", "1"]])
+        initialize_(model, siblings=[["0", "1"]])
 
 
 def test_filters_behind_the_identity_are_drawn_as_the_other_rule_draws_them(generator: torch.Generator) -> None:
     layer = CompositeConv(make_plan(ConvSpec(16, 256, 3), "lr"))
-    initialise_(layer, "identity", generator=generator)
+    initialize_(layer, "identity", generator=generator)
     assert layer.weight_0_0[16:].abs().max().item() == pytest.approx(1 / math.sqrt(3 * 16), rel=0.01)
-    initialise_(layer, "paper-identity", generator=generator)
+    initialize_(layer, "paper-identity", generator=generator)
     assert layer.weight_0_1.std().item() == pytest.approx(math.sqrt(2 / (3 * 256)), rel=0.05)
 
 
 def test_a_layer_that_only_mixes_channels_gets_no_identity() -> None:
     for layer in (nn.Linear(4, 4, bias=False), nn.Conv2d(4, 4, 1)):
-        initialise_(layer, "identity")
+        initialize_(layer, "identity")
         assert not torch.equal(layer.weight.flatten(1), torch.eye(4))
 
 
 def test_unknown_rules_and_activations_are_refused() -> None:
-    with pytest.raises(UnknownNameError, match="unknown initialisation 'paper'. Did you mean"):
-        initialise_(nn.ReLU(), "paper")
+    with pytest.raises(UnknownNameError, match="unknown initialization 'paper'. Did you mean"):
+        initialize_(nn.ReLU(), "paper")
     with pytest.raises(UnknownNameError, match="unknown activation 'rleu'. Did you mean 'relu'"):
-        initialise_(network(), activation="rleu")
+        initialize_(network(), activation="rleu")
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ def test_the_doctor_refuses_what_is_no_network_and_no_size(network: Any, size: A
 
 
 @pytest.mark.usefixtures("libraries")
-def test_the_gain_of_a_normaliser_free_network_is_given_once() -> None:
+def test_the_gain_of_a_normalizer_free_network_is_given_once() -> None:
     """γ makes up for a non-linearity: given to every stage, the variance would grow by γ² with each."""
     from timm import layers
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from cruciform.conversion.convert import convert, plan_conversion
 from cruciform.conversion.dense import collapse
-from cruciform.deployment.search.build import Setting
+from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.search.choose import choose_build
 from cruciform.deployment.targets.registered import TARGETS
 from cruciform.measure.gradients import diagnose
@@ -69,7 +69,7 @@ def test_the_argument_renamed() -> None:
     assert isinstance(model.conv, CompositeConv)
     assert profile(model, (3, 8, 8)).macs == 64 * 3 * (3 * 16 + 16 * 4)
     assert [block.name for block in diagnose(model, (3, 8, 8)).blocks] == ["conv", "head"]
-    choice = choose_build(model, Setting(TARGETS.get("torch"), (3, 8, 8), rounds=1, patience=0))
+    choice = choose_build(model, EngineSettings(TARGETS.get("torch"), (3, 8, 8), rounds=1, patience=0))
     assert [times.name for times in choice.layers] == ["conv", "head"]
 
 

@@ -12,7 +12,7 @@ SPEC = ConvSpec(4, 8, 3, stride=2, padding=1, dilation=1)
     ("window", "kernel", "dilation", "offset"),
     [(3, 1, 1, 1), (3, 3, 1, 0), (4, 1, 1, 1), (4, 2, 1, 1), (4, 3, 1, 0), (5, 3, 1, 1), (5, 3, 2, 0), (3, 5, 1, -1)],
 )
-def test_a_kernel_is_embedded_at_the_centre_rounded_down(window: int, kernel: int, dilation: int, offset: int) -> None:
+def test_a_kernel_is_embedded_at_the_center_rounded_down(window: int, kernel: int, dilation: int, offset: int) -> None:
     assert embedding_offset(window, kernel, dilation) == offset
 
 

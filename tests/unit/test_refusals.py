@@ -24,7 +24,7 @@ from cruciform.data.sets.volumes import open_volumes
 from cruciform.data.shard_write import Writing, list_items, write_shards
 from cruciform.data.sharding.shard_index import INDEX, MANIFEST, Manifest
 from cruciform.data.sharding.storage import open_storage
-from cruciform.deployment.artifact import open_artefact
+from cruciform.deployment.artifact import open_artifact
 from cruciform.errors import (
     BadSampleError,
     CheckpointError,
@@ -304,7 +304,7 @@ def test_an_option_that_a_library_stumbles_over_is_named() -> None:
         build_network("cifar_fast", {"widths": 3})
 
 
-def artefact(folder: Path, report: object, model: bytes = b"no model") -> Path:
+def artifact(folder: Path, report: object, model: bytes = b"no model") -> Path:
     with new_directory(folder, manifest={"format": 1}) as part:
         (part / "model.onnx").write_bytes(model)
         write_json(part / "deploy.json", report)
@@ -312,31 +312,31 @@ def artefact(folder: Path, report: object, model: bytes = b"no model") -> Path:
 
 
 @pytest.mark.parametrize("report", [[], {}, {"target": []}, {"target": "onnxruntime"}, 3])
-def test_an_artefact_that_no_engine_opens_is_refused(tmp_path: Path, report: object) -> None:
+def test_an_artifact_that_no_engine_opens_is_refused(tmp_path: Path, report: object) -> None:
     pytest.importorskip("onnxruntime")
     with pytest.raises((DeployError, LookupError)):
-        open_artefact(artefact(tmp_path / "a", report))
+        open_artifact(artifact(tmp_path / "a", report))
 
 
 @pytest.mark.parametrize("place", ["../secret", "inside.bin"])
-def test_an_artefact_with_weights_in_other_files_is_refused(tmp_path: Path, place: str) -> None:
+def test_an_artifact_with_weights_in_other_files_is_refused(tmp_path: Path, place: str) -> None:
     onnx = pytest.importorskip("onnx")
     weights = onnx.numpy_helper.from_array(np.ones(4, np.float32), "w")
     weights.ClearField("raw_data")
     weights.data_location = onnx.TensorProto.EXTERNAL
     weights.external_data.add(key="location", value=place)
-    node = onnx.helper.make_node("Constant", [], ["y"], value=weights)  # not among the initialisers
+    node = onnx.helper.make_node("Constant", [], ["y"], value=weights)  # not among the initializers
     output = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [4])
     model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [], [output]))
     with pytest.raises(DeployError, match="names other files"):
-        open_artefact(artefact(tmp_path / "a", {"target": "onnxruntime"}, model.SerializeToString()))
+        open_artifact(artifact(tmp_path / "a", {"target": "onnxruntime"}, model.SerializeToString()))
 
 
-def test_an_artefact_of_another_format_is_refused(tmp_path: Path) -> None:
+def test_an_artifact_of_another_format_is_refused(tmp_path: Path) -> None:
     with new_directory(tmp_path / "a", manifest={"format": 2}) as part:
         write_json(part / "deploy.json", {"target": "onnxruntime"})
     with pytest.raises(DeployError, match="has format 2; this version reads 1: deploy it anew"):
-        open_artefact(tmp_path / "a")
+        open_artifact(tmp_path / "a")
 
 
 def test_a_heading_takes_its_next_line_along() -> None:

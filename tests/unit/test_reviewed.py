@@ -24,7 +24,7 @@ from cruciform.prediction.predictor import Predictor, Preparation
 from cruciform.reports.charts import nice_ticks
 
 
-def test_targets_whose_artefacts_could_do_harm_say_so() -> None:
+def test_targets_whose_artifacts_could_do_harm_say_so() -> None:
     assert {name for name, target in TARGETS.items() if target.danger} == {
         "torch", "torch-compile", "aotinductor", "torch-int8", "executorch",
     }  # fmt: skip

@@ -11,13 +11,13 @@ from cruciform.cli.training.scale import read_link
 from cruciform.errors import OptionError
 from cruciform.scale.assumptions import Assumptions, assume
 from cruciform.scale.goodput import Failures, simulate_goodput
-from cruciform.scale.model import Cost, Job, estimate
+from cruciform.scale.model import TrainingCost, TrainingJob, estimate
 
 LLAMA_3 = 50_681 * 3600  # GPU-seconds between unexpected interruptions (Meta 2024)
 OPT = 11_904 * 3600  # the same of OPT-175B (Meta 2022)
-VGG16 = Cost("VGG-16", 138_360_000, 15_470_000_000, thin=False)
-VGG16_GAP = Cost("VGG-16-GAP", 15_230_000, 15_350_000_000, thin=False)
-VGG16_LR_GAP = Cost("VGG-16-lr-GAP", 5_420_000, 5_170_000_000, thin=True)
+VGG16 = TrainingCost("VGG-16", 138_360_000, 15_470_000_000, thin=False)
+VGG16_GAP = TrainingCost("VGG-16-GAP", 15_230_000, 15_350_000_000, thin=False)
+VGG16_LR_GAP = TrainingCost("VGG-16-lr-GAP", 5_420_000, 5_170_000_000, thin=True)
 HALF = Assumptions(realised=0.5)
 
 
@@ -53,8 +53,10 @@ def test_played_through_it_comes_to_the_same(mean_seconds: float) -> None:
     ("cost", "images", "megabytes", "cores"),
     [(VGG16, 3729, 410, 15), (VGG16_GAP, 3759, 414, 15), (VGG16_LR_GAP, 5575, 613, 22)],
 )
-def test_a_gpu_needs_so_many_images_bytes_and_cores(cost: Cost, images: float, megabytes: float, cores: int) -> None:
-    found = estimate(cost, Job(1e9, 64, 100e9), HALF)
+def test_a_gpu_needs_so_many_images_bytes_and_cores(
+    cost: TrainingCost, images: float, megabytes: float, cores: int
+) -> None:
+    found = estimate(cost, TrainingJob(1e9, 64, 100e9), HALF)
     assert found.images_per_second_per_gpu == pytest.approx(images, rel=0.002)
     assert found.ingest_bytes_per_second / 1e6 == pytest.approx(megabytes, rel=0.003)
     assert round(found.cores_per_gpu) == cores
@@ -66,21 +68,21 @@ def test_a_gpu_needs_so_many_images_bytes_and_cores(cost: Cost, images: float, m
      (VGG16_GAP, 25e9, (34, 31, 29)), (VGG16_GAP, 100e9, (96, 87, 75)), (VGG16_GAP, 400e9, (100, 100, 100)),
      (VGG16_LR_GAP, 25e9, (57, 51, 45)), (VGG16_LR_GAP, 100e9, (100, 100, 90))],
 )  # fmt: skip
-def test_scaling_efficiency_at_64_256_and_1024_gpus(cost: Cost, link: float, shares: tuple[int, ...]) -> None:
+def test_scaling_efficiency_at_64_256_and_1024_gpus(cost: TrainingCost, link: float, shares: tuple[int, ...]) -> None:
     for gpus, share in zip((64, 256, 1024), shares, strict=True):
-        assert 100 * estimate(cost, Job(1e9, gpus, link), HALF).efficiency == pytest.approx(share, abs=1.5)
+        assert 100 * estimate(cost, TrainingJob(1e9, gpus, link), HALF).efficiency == pytest.approx(share, abs=1.5)
 
 
 def test_the_classifier_saves_more_communication_than_low_rank() -> None:
     dense, pooled, low_rank = (
-        estimate(cost, Job(1e9, 64, 100e9), HALF).gradient_bytes for cost in (VGG16, VGG16_GAP, VGG16_LR_GAP)
+        estimate(cost, TrainingJob(1e9, 64, 100e9), HALF).gradient_bytes for cost in (VGG16, VGG16_GAP, VGG16_LR_GAP)
     )
     assert dense / pooled == pytest.approx(9.1, abs=0.1)
     assert pooled / low_rank == pytest.approx(2.8, abs=0.1)
 
 
 def test_one_machine_sends_nothing() -> None:
-    assert estimate(VGG16, Job(1e6, 8, 1e9), HALF).efficiency == 1
+    assert estimate(VGG16, TrainingJob(1e6, 8, 1e9), HALF).efficiency == 1
 
 
 def test_wrong_assumptions_are_refused() -> None:
@@ -116,4 +118,4 @@ def test_the_command_names_every_assumption_and_its_source() -> None:
 @pytest.mark.parametrize("images", [0.0, -5.0, math.nan, math.inf])
 def test_no_job_is_of_images_that_are_no_number(images: float) -> None:
     with pytest.raises(OptionError, match="images, GPUs and link must be above 0"):
-        Job(images, 8, 1e9)
+        TrainingJob(images, 8, 1e9)

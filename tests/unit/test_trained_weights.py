@@ -34,7 +34,7 @@ def test_the_shipped_network_gets_no_verdict_and_exit_code_0() -> None:
     assert str(said["verdict"]).startswith("no verdict: these weights are trained")
 
 
-def test_a_trained_network_that_is_initialised_again_is_a_start_again() -> None:
+def test_a_trained_network_that_is_initialized_again_is_a_start_again() -> None:
     code, said = doctor(SHIPPED, "--init", "pytorch")
     assert said["trainable"] is not None
     assert code == (0 if said["trainable"] else 1)
@@ -58,9 +58,9 @@ def test_a_start_is_known_as_one_and_a_step_of_training_is_seen(init: str, tmp_p
     model, report = converted(init)
     directory = save(model, tmp_path / "model", report, base=Base("zoo:nin", OPTIONS))
     assert not holds_trained_weights(directory, model)
-    optimiser = torch.optim.AdamW(model.parameters(), 0.05)
+    optimizer = torch.optim.AdamW(model.parameters(), 0.05)
     nn.functional.cross_entropy(model(torch.randn(4, 3, 16, 16)), torch.tensor([0, 1, 2, 0])).backward()
-    optimiser.step()
+    optimizer.step()
     assert holds_trained_weights(directory, model)
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from torch import nn
 
-from cruciform.budgets.costs import Cost
+from cruciform.budgets.costs import LayerCost
 from cruciform.budgets.solver import Layer, Solution, front, import_scipy, not_met, solve
 from cruciform.budgets.survey import BUDGETED, SECONDS, Survey, Valuation, count_network, survey_network
-from cruciform.deployment.search.build import Setting
+from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.search.choose import Tell
 from cruciform.deployment.search.layer_forms import Form
 from cruciform.errors import OptionError
@@ -91,7 +91,7 @@ class BudgetPlan:
 
 def plan_budget(
     model: nn.Module,
-    setting: Setting,
+    setting: EngineSettings,
     limits: Mapping[str, Limit],
     folder: Path,
     *,
@@ -155,7 +155,7 @@ def _absolute(limits: Mapping[str, Limit], dense: Mapping[str, float]) -> dict[s
     return {name: limit.amount * (dense[name] if limit.relative else 1) for name, limit in limits.items()}
 
 
-def _explain(layer: Layer, found: Solution, convolution: str, costs: Mapping[str, Cost]) -> Chosen:
+def _explain(layer: Layer, found: Solution, convolution: str, costs: Mapping[str, LayerCost]) -> Chosen:
     option = found.choices[layer.name]
     cost, dense = costs[option.name], costs[DENSE]
     ratios = {scheme: one.seconds / dense.seconds for scheme, one in costs.items() if scheme != DENSE}

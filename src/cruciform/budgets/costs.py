@@ -20,7 +20,7 @@ from pathlib import Path
 from torch import nn
 
 from cruciform.budgets.surroundings import Pooling
-from cruciform.deployment.search.build import Build, Setting, build_engine, noise
+from cruciform.deployment.search.build import Build, EngineSettings, build_engine, noise
 from cruciform.deployment.search.clock import time_engines
 from cruciform.deployment.search.layer_forms import Form
 from cruciform.errors import DeployError, PlanError
@@ -32,7 +32,7 @@ from cruciform.plan import LayerPlan
 from cruciform.schemes import DENSE, make_plan
 from cruciform.spec import ConvSpec
 
-FORMS: tuple[Form, ...] = ("tail", "split")
+TIMED_FORMS: tuple[Form, ...] = ("tail", "split")
 MAX_POOLINGS: tuple[Callable[..., nn.Module], ...] = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
 READER = 16  # filters of the pointwise convolution behind
 FEWEST = 8  # channels; with fewer the layer reads the image itself, and has no convolution before it
@@ -56,7 +56,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Cost:
+class LayerCost:
     """What a candidate costs.
 
     Attributes:
@@ -77,14 +77,14 @@ class CostTable:
         problems: Of each scheme that it can't have in this engine, the reason.
     """
 
-    costs: Mapping[str, Cost]
+    costs: Mapping[str, LayerCost]
     problems: Mapping[str, str]
 
 
 def measure_kind(
     kind: Kind,
     schemes: Sequence[str],
-    setting: Setting,
+    setting: EngineSettings,
     folder: Path,
     *,
     tell: Callable[[str], None] = lambda what: None,
@@ -121,18 +121,18 @@ def measure_kind(
     )
 
 
-def _read(path: Path, rounds: int) -> tuple[dict[str, Cost], dict[str, str]]:
+def _read(path: Path, rounds: int) -> tuple[dict[str, LayerCost], dict[str, str]]:
     """Returns the times of a file and what can't be, or nothing where they are of fewer rounds, or can't be read."""
     try:
         data = json.loads(read_text(path))
         if data["rounds"] < rounds:
             return {}, {}
-        return {name: Cost(**cost) for name, cost in data["costs"].items()}, dict(data["problems"])
+        return {name: LayerCost(**cost) for name, cost in data["costs"].items()}, dict(data["problems"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}, {}  # to measure again is all that is lost
 
 
-def _measure(kind: Kind, schemes: Sequence[str], setting: Setting, tell: Callable[[str], None]) -> CostTable:
+def _measure(kind: Kind, schemes: Sequence[str], setting: EngineSettings, tell: Callable[[str], None]) -> CostTable:
     there = setting.for_times(input_size=kind.input_size, batch=setting.batch * kind.maps)
     problems: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -144,7 +144,7 @@ def _measure(kind: Kind, schemes: Sequence[str], setting: Setting, tell: Callabl
                 problems[scheme] = str(error)
                 continue
             network = surrounded(plan, kind.pooling)
-            for form in ("",) if plan.is_dense else FORMS:
+            for form in ("",) if plan.is_dense else TIMED_FORMS:
                 name = f"{scheme} {form}"
                 tell(f"{describe(kind)['convolution']} as {name}")
                 build = Build({str(_place(kind.spec)): form} if form else {})  # type: ignore[dict-item]
@@ -160,11 +160,11 @@ def _measure(kind: Kind, schemes: Sequence[str], setting: Setting, tell: Callabl
             raise DeployError(f"{describe(kind)['convolution']} does not run in this engine: {problems[DENSE]}")
         images = noise(there.batch, there.input_size)
         times = time_engines(engines, images, rounds=setting.rounds, threads=setting.threads)
-    costs: dict[str, Cost] = {}
+    costs: dict[str, LayerCost] = {}
     for name, timing in times.items():
         scheme, form = forms[name]
         if scheme not in costs or timing.best < costs[scheme].seconds:
-            costs[scheme] = Cost(timing.best, form)
+            costs[scheme] = LayerCost(timing.best, form)
     return CostTable(costs, {scheme: why for scheme, why in problems.items() if scheme not in costs})
 
 
@@ -196,7 +196,7 @@ def describe(kind: Kind) -> dict[str, object]:
     return {"convolution": words, **described}
 
 
-def _key(kind: Kind, setting: Setting) -> str:
+def _key(kind: Kind, setting: EngineSettings) -> str:
     parts = {
         "kind": describe(kind),
         "target": type(setting.target).__name__,

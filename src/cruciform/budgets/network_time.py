@@ -6,14 +6,16 @@ from pathlib import Path
 
 from torch import nn
 
-from cruciform.deployment.search.build import Build, Setting, build_engine, noise
+from cruciform.deployment.search.build import Build, EngineSettings, build_engine, noise
 from cruciform.deployment.search.clock import Timing, time_engines
 from cruciform.deployment.search.layer_forms import Form, forms_of_layers
 from cruciform.errors import DeployError
 from cruciform.measure.state_guard import in_mode
 
 
-def time_network(networks: Mapping[str, tuple[nn.Module, Mapping[str, Form]]], setting: Setting) -> dict[str, Timing]:
+def time_network(
+    networks: Mapping[str, tuple[nn.Module, Mapping[str, Form]]], setting: EngineSettings
+) -> dict[str, Timing]:
     """Times networks with their layers in given forms, in turns, each in its fastest way.
 
     Args:

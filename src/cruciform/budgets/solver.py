@@ -1,6 +1,6 @@
 """The choice: one option for each layer, the greatest value in all, within every budget. Exact.
 
-    maximise Σᵢⱼ wᵢ vᵢⱼ xᵢⱼ  with  Σⱼ xᵢⱼ = 1 for every layer i,  Σᵢⱼ cᵢⱼᵏ xᵢⱼ ≤ Bᵏ for every budget k,  x ∈ {0, 1}
+    maximize Σᵢⱼ wᵢ vᵢⱼ xᵢⱼ  with  Σⱼ xᵢⱼ = 1 for every layer i,  Σᵢⱼ cᵢⱼᵏ xᵢⱼ ≤ Bᵏ for every budget k,  x ∈ {0, 1}
 
 A multiple-choice knapsack, solved by HiGHS through SciPy. Options that cost no less than another of their layer and are
 worth no more are left out first; that changes no optimum and makes it quick.

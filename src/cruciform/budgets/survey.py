@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from cruciform.budgets.costs import Cost, CostTable, Kind, describe, measure_kind
+from cruciform.budgets.costs import CostTable, Kind, LayerCost, describe, measure_kind
 from cruciform.budgets.network_time import time_network
 from cruciform.budgets.solver import Layer, Option
 from cruciform.budgets.surroundings import find_poolings
@@ -18,7 +18,7 @@ from cruciform.conversion.conversion_report import LayerChange
 from cruciform.conversion.convert import plan_conversion
 from cruciform.conversion.where import matches
 from cruciform.deployment.bench.bench import prefixed
-from cruciform.deployment.search.build import Setting
+from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.search.choose import Tell
 from cruciform.errors import BudgetError, OptionError, PlanError
 from cruciform.measure.macs import LayerCount
@@ -83,7 +83,7 @@ class Survey:
 
 
 def survey_network(
-    model: nn.Module, setting: Setting, valuation: Valuation, folder: Path, *, tell: Tell = lambda what: None
+    model: nn.Module, setting: EngineSettings, valuation: Valuation, folder: Path, *, tell: Tell = lambda what: None
 ) -> Survey:
     """Measures what every layer of a network can be.
 
@@ -120,7 +120,7 @@ def survey_network(
 
 
 def count_network(
-    model: nn.Module, setting: Setting, valuation: Valuation
+    model: nn.Module, setting: EngineSettings, valuation: Valuation
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Returns the fewest MACs, parameters and bytes that a network can have, and the dense network's, by arithmetic.
 
@@ -143,7 +143,7 @@ def count_network(
 
 
 def _count(
-    model: nn.Module, setting: Setting, valuation: Valuation
+    model: nn.Module, setting: EngineSettings, valuation: Valuation
 ) -> tuple[list[LayerChange], tuple[str, ...], dict[str, LayerCount], dict[str, float]]:
     """Returns the layers that could be something else, those that only are never called, all counts, and their sums."""
     report = plan_conversion(model, "lr", protect=valuation.protect, input_size=setting.input_size)
@@ -166,7 +166,7 @@ def _saved(spec: ConvSpec, count: LayerCount, plan: LayerPlan) -> dict[str, floa
 
 
 def _options(
-    spec: ConvSpec, count: LayerCount, calls: Sequence[Mapping[str, Cost]], weight: torch.Tensor | None
+    spec: ConvSpec, count: LayerCount, calls: Sequence[Mapping[str, LayerCost]], weight: torch.Tensor | None
 ) -> tuple[Option, ...]:
     """Returns what a layer can be; costs, of each of its calls, are differences to the dense layer's."""
     options = []

@@ -5,7 +5,7 @@ plans: no cheap number is known that does. Change it where you know better: give
 or bring values of your own.
 
 Of a trained network the kernel is the layer's own. Before training it is a random one with the statistics of natural
-images: neighbouring taps are correlated, ρ^distance, as filters that see natural images become. The energy that a plan
+images: neighboring taps are correlated, ρ^distance, as filters that see natural images become. The energy that a plan
 keeps hardly depends on the number of channels, only on their ratio, so that few of them do.
 """
 
@@ -20,7 +20,7 @@ from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec, Ints
 
 CORRELATION = 0.5
-"""ρ: between neighbouring taps of a random kernel."""
+"""ρ: between neighboring taps of a random kernel."""
 
 MOST_CHANNELS = 32
 

@@ -24,7 +24,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="CNNs rebuilt from small basis filters before training: cheaper, initialised to train, counted to the digit.",
+    help="CNNs rebuilt from small basis filters before training: cheaper, initialized to train, counted to the digit.",
     epilog="Start with: cruciform models, then: cruciform profile vgg11_gmp_lr",
 )
 app.command("models")(models.models)

@@ -73,7 +73,7 @@ class ConversionReport:
         layers: Every convolution, in the order of the network.
         params_before: Parameters of the whole network.
         counted: The count of the network before its conversion; None where no input size was given.
-        init: The rule that the new layers were initialised by, or ``fit``; None where nothing was converted yet.
+        init: The rule that the new layers were initialized by, or ``fit``; None where nothing was converted yet.
         counted_after: The count of the converted network, which agrees with what the layers add up to.
         verification: How the converted network was run; None where nothing was converted.
         idle: Patterns that change nothing, each with the reason.

@@ -17,10 +17,10 @@ from cruciform.conversion.surgery import find_modules, refuse_wrapper, replace_m
 from cruciform.conversion.trial import Trial, guess_trial, try_out
 from cruciform.conversion.verification import count_again, verify
 from cruciform.conversion.where import Where
-from cruciform.errors import ConversionError, UnverifiedWarning, first_line, told_as
+from cruciform.errors import ConversionError, UnverifiedWarning, first_line, reraise_as
 from cruciform.nn.activations import gain_squared
 from cruciform.nn.composite import CompositeConv
-from cruciform.nn.init_rules import Surroundings, initialise_layer_
+from cruciform.nn.init_rules import Surroundings, initialize_layer_
 from cruciform.nn.initialize import AUTO, rule_for
 from cruciform.nn.inspect import refuse_unready
 from cruciform.plan import LayerPlan
@@ -72,7 +72,7 @@ def convert(
     refuse_unready(model)
     refuse_wrapper(model)
     start = _checked_start(model, Start(init, activation))
-    with told_as(ConversionError, lambda error: _why_no_copy(model, error)):
+    with reraise_as(ConversionError, lambda error: _why_no_copy(model, error)):
         own = copy.deepcopy(model)
     # Planned on the original: functions and weak references in the copy still hold what the original's do.
     report = plan_by(model, Rules(scheme, where, protect, input_size))
@@ -89,14 +89,14 @@ def convert_(
     protect: Sequence[str] = (),
     input_size: Sequence[int] | None = None,
 ) -> Conversion:
-    """Converts a network in place: its convolutions become layers of basis filters, initialised to train.
+    """Converts a network in place: its convolutions become layers of basis filters, initialized to train.
 
     Converting again changes nothing. Where the network is itself a convolution, its replacement is returned.
 
     Args:
         model: The network.
         scheme: As for ``plan_conversion``.
-        init: A rule of initialisation; ``"auto"``: the one that suits the network, as ``initialise_`` has it; or
+        init: A rule of initialization; ``"auto"``: the one that suits the network, as ``initialize_`` has it; or
             ``"fit"``: the weights that reproduce the trained ones best.
         activation: The non-linearity behind the convolutions, by name, for the rule.
         where: As for ``plan_conversion``.
@@ -199,7 +199,7 @@ def _start_layer(plan: LayerPlan, conv: nn.Module, name: str, start: Start) -> t
     if start.init == FIT:
         return layer, _fit_(layer, conv, name)
     around = Surroundings(start.activation)
-    initialise_layer_(plan, layer.stage_parameters(), rule=start.init, around=around, generator=start.generator)
+    initialize_layer_(plan, layer.stage_parameters(), rule=start.init, around=around, generator=start.generator)
     return layer, None
 
 
@@ -234,7 +234,7 @@ def finish_layer(layer: CompositeConv, conv: nn.Module) -> nn.Module:
                 own_bias.requires_grad_(bias.requires_grad)
     finished = adaptation_of(conv).finish(layer, conv).train(conv.training)
     for name in vars(conv).keys() - vars(finished).keys() - _PLAIN_ATTRIBUTES:
-        setattr(finished, name, vars(conv)[name])  # what its owner has written on it, for an optimiser perhaps
+        setattr(finished, name, vars(conv)[name])  # what its owner has written on it, for an optimizer perhaps
     mark_converted_(finished, layer.plan)
     return finished
 

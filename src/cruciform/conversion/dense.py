@@ -39,7 +39,7 @@ def collapse(model: nn.Module) -> nn.Module:
                 raise NotLinearError(f"layer {item.name!r}: {error}") from error
             if isinstance(dense, CompositeConv):
                 mark_converted_(dense, dense.plan)
-            elif is_parametrized(item.module):  # its base standardises weights: these must not be loaded into it
+            elif is_parametrized(item.module):  # its base standardizes weights: these must not be loaded into it
                 mark_converted_(dense, item.module.plan)
             replacements[id(item.module)] = dense
     return replace_modules_(model, replacements)

@@ -10,7 +10,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS
-from cruciform.nn.standardize import SamePadding, standardise_
+from cruciform.nn.standardize import SamePadding, standardize_
 from cruciform.spec import ConvSpec, join_sizes
 
 
@@ -38,13 +38,13 @@ def _same_padded(layer: CompositeConv, conv: Any) -> nn.Module:
     return nn.Sequential(SamePadding(spec.kernel, spec.stride, spec.dilation), layer)
 
 
-def _standardised(layer: CompositeConv, conv: Any) -> nn.Module:
-    standardise_(layer, conv.eps, None)
+def _standardized(layer: CompositeConv, conv: Any) -> nn.Module:
+    standardize_(layer, conv.eps, None)
     return _same_padded(layer, conv) if getattr(conv, "same_pad", False) else layer
 
 
 def _scaled(layer: CompositeConv, conv: Any) -> nn.Module:
-    standardise_(layer, conv.eps, conv.scale * conv.weight[0].numel() ** 0.5, conv.gain)
+    standardize_(layer, conv.eps, conv.scale * conv.weight[0].numel() ** 0.5, conv.gain)
     return _same_padded(layer, conv) if getattr(conv, "same_pad", False) else layer
 
 
@@ -56,8 +56,8 @@ _WITH_GAIN = Adaptation(_scaled, owns=PLAIN.owns | {"gain"})
 ADAPTATIONS: dict[str, Adaptation] = {
     **{f"torch.nn.modules.conv.Conv{rank}d": PLAIN for rank in (1, 2, 3)},
     "timm.layers.conv2d_same.Conv2dSame": Adaptation(_same_padded, fits=True),
-    "timm.layers.std_conv.StdConv2d": Adaptation(_standardised),
-    "timm.layers.std_conv.StdConv2dSame": Adaptation(_standardised),
+    "timm.layers.std_conv.StdConv2d": Adaptation(_standardized),
+    "timm.layers.std_conv.StdConv2dSame": Adaptation(_standardized),
     "timm.layers.std_conv.ScaledStdConv2d": _WITH_GAIN,
     "timm.layers.std_conv.ScaledStdConv2dSame": _WITH_GAIN,
 }

@@ -9,7 +9,7 @@ from cruciform.conversion.conversion_report import ConversionReport, LayerChange
 from cruciform.conversion.eligible import in_short, is_convolution, refusal, why_skip
 from cruciform.conversion.holders import hidden_references, shared_memory
 from cruciform.conversion.objections import objection
-from cruciform.conversion.surgery import Found, find_modules, refuse_wrapper
+from cruciform.conversion.surgery import FoundModule, find_modules, refuse_wrapper
 from cruciform.conversion.where import ConvLayer, Where, everywhere, matches
 from cruciform.errors import ConversionError, PlanError
 from cruciform.measure.macs import LayerCount, profile
@@ -110,7 +110,7 @@ def _refuse_entangled(model: nn.Module, replaced: Mapping[str, nn.Module]) -> No
 
 
 def _plan_layer(
-    item: Found, index: int, of: int, rules: Rules, counts: tuple[LayerCount | None, int | None]
+    item: FoundModule, index: int, of: int, rules: Rules, counts: tuple[LayerCount | None, int | None]
 ) -> LayerChange:
     conv, names, (count, total) = item.module, tuple(item.names), counts
     params = sum(p.numel() for p in conv.parameters())

@@ -22,7 +22,7 @@ WRAPPERS = {
 
 
 @dataclass
-class Found:
+class FoundModule:
     """A module and all places where it hangs.
 
     Attributes:
@@ -41,12 +41,12 @@ class Found:
         return self.names[0]
 
 
-def find_modules(root: nn.Module) -> dict[int, Found]:
+def find_modules(root: nn.Module) -> dict[int, FoundModule]:
     """Returns every module of a network by identity, in the order of the network, the root first."""
-    found: dict[int, Found] = {}
+    found: dict[int, FoundModule] = {}
 
     def visit(module: nn.Module, name: str, above: tuple[int, ...]) -> None:
-        here = found.setdefault(id(module), Found(module))
+        here = found.setdefault(id(module), FoundModule(module))
         here.names.append(name)
         first = len(here.names) == 1
         for attribute, child in module._modules.items():

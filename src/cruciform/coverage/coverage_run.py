@@ -19,7 +19,7 @@ LIBRARIES = ("torchvision", "timm", "monai")
 
 
 @dataclass(frozen=True)
-class Request:
+class CoverageRequest:
     """One network to examine."""
 
     reference: str
@@ -28,7 +28,7 @@ class Request:
 
 
 def cover(
-    requests: Sequence[Request],
+    requests: Sequence[CoverageRequest],
     journal: Path,
     *,
     processes: int = 2,
@@ -48,7 +48,7 @@ def cover(
     findings = {request: finding for request, finding in read_journal(journal, today) if request in set(requests)}
     for finding in findings.values():
         report(finding)
-    waiting: queue.SimpleQueue[Request] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[CoverageRequest] = queue.SimpleQueue()
     for request in requests:
         if request not in findings:
             waiting.put(request)
@@ -58,7 +58,7 @@ def cover(
         with journal.open("a", encoding="utf-8") as file:
             file.write("\n")  # behind a line that was cut off, or the next would be lost with it
 
-    def keep(request: Request, finding: Finding) -> None:
+    def keep(request: CoverageRequest, finding: Finding) -> None:
         with lock, journal.open("a", encoding="utf-8") as file:
             entry = {"request": vars(request), "finding": finding.to_dict(), "versions": today}
             file.write(json.dumps(entry) + "\n")
@@ -87,13 +87,13 @@ def list_networks(libraries: Sequence[str]) -> list[str]:
     return list(json.loads(done.stdout))
 
 
-def read_journal(journal: Path, today: Mapping[str, str]) -> Iterable[tuple[Request, Finding]]:
+def read_journal(journal: Path, today: Mapping[str, str]) -> Iterable[tuple[CoverageRequest, Finding]]:
     """Yields what was asked, and found by these versions without a failure; a line that was cut off is passed over."""
     if journal.exists():
         for line in read_text(journal).splitlines():
             try:
                 entry = json.loads(line)
-                request, finding = Request(**entry["request"]), Finding.from_dict(entry["finding"])
+                request, finding = CoverageRequest(**entry["request"]), Finding.from_dict(entry["finding"])
             except (ValueError, TypeError, KeyError):
                 continue
             if entry.get("versions") == today and not finding.failure:
@@ -101,7 +101,9 @@ def read_journal(journal: Path, today: Mapping[str, str]) -> Iterable[tuple[Requ
 
 
 def _serve(
-    waiting: "queue.SimpleQueue[Request]", keep: Callable[[Request, Finding], None], stop: threading.Event
+    waiting: "queue.SimpleQueue[CoverageRequest]",
+    keep: Callable[[CoverageRequest, Finding], None],
+    stop: threading.Event,
 ) -> None:
     child: _Child | None = None
     try:
@@ -135,7 +137,7 @@ class _Child:
         )
         self._late = False
 
-    def ask(self, request: Request) -> Finding | None:
+    def ask(self, request: CoverageRequest) -> Finding | None:
         """Returns the finding, or None where the child died or took too long."""
         process = self._process
         if process.stdin is None or process.stdout is None:

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from cruciform.deployment.parity.verify import verify
-from cruciform.deployment.search.build import Setting, build_graph, write_engine
+from cruciform.deployment.search.build import EngineSettings, build_graph, write_engine
 from cruciform.deployment.search.choose import Choice
 from cruciform.deployment.search.layer_forms import composite_layers
 from cruciform.deployment.targets.registered import TARGETS
 from cruciform.deployment.targets.target import Engine
-from cruciform.errors import DamagedError, DeployError, first_line, told_as
+from cruciform.errors import DamagedError, DeployError, first_line, reraise_as
 from cruciform.files import new_directory, read_json, read_manifest, refuse_own_place, write_json
 from cruciform.machine.processor import emulation
 from cruciform.measure.record import hardware, versions
@@ -32,15 +32,15 @@ REPORT = "deploy.json"
 
 
 def ship(
-    model: nn.Module, choice: Choice, setting: Setting, directory: Path, *, target: str, about: Mapping[str, Any]
+    model: nn.Module, choice: Choice, setting: EngineSettings, directory: Path, *, target: str, about: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Writes the artefact of a network in the forms that were chosen, after it has computed what PyTorch does.
+    """Writes the artifact of a network in the forms that were chosen, after it has computed what PyTorch does.
 
     Args:
         model: The network.
         choice: The forms.
         setting: What they were chosen for.
-        directory: Where to; replaced as a whole where it is an artefact of ours already.
+        directory: Where to; replaced as a whole where it is an artifact of ours already.
         target: The name of the engine.
         about: What else the report shall say: the network's name, what is done to an image before.
 
@@ -81,7 +81,7 @@ def ship(
 
 
 def refuse_to_overwrite(directory: Path) -> None:
-    """Raises where shipping would delete anything but an artefact, whole as it was written."""
+    """Raises where shipping would delete anything but an artifact, whole as it was written."""
     refuse_own_place(directory)
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
         return
@@ -93,8 +93,8 @@ def refuse_to_overwrite(directory: Path) -> None:
         ) from error
 
 
-def open_artefact(directory: str | Path, *, threads: int = 1, trust: bool = False) -> Engine:
-    """Returns what runs an artefact, where it is what was written.
+def open_artifact(directory: str | Path, *, threads: int = 1, trust: bool = False) -> Engine:
+    """Returns what runs an artifact, where it is what was written.
 
     Args:
         directory: What ``ship`` wrote.
@@ -115,12 +115,12 @@ def open_artefact(directory: str | Path, *, threads: int = 1, trust: bool = Fals
             f"{directory} is made for {name}, and {target.danger}. Where you or people you trust wrote it, add "
             "--trust (trust=True)"
         )
-    with told_as(DeployError, lambda error: f"{directory} can't be opened by its engine: {first_line(error)}"):
+    with reraise_as(DeployError, lambda error: f"{directory} can't be opened by its engine: {first_line(error)}"):
         engine = target.load(directory, threads=threads)
 
     def ask(images: NDArray[Any]) -> NDArray[Any]:
         given = f"{type(images).__name__} of {getattr(images, 'shape', '?')}, {getattr(images, 'dtype', '?')}"
-        with told_as(DeployError, lambda error: f"{directory} does not run on a {given}: {first_line(error)}"):
+        with reraise_as(DeployError, lambda error: f"{directory} does not run on a {given}: {first_line(error)}"):
             # Not all engines look: some read what lies behind a smaller image, or the bits of other numbers.
             if list(images.shape[1:]) != size or images.dtype != np.float32:
                 raise ValueError(f"it is made for images of {size}, float32")
@@ -130,7 +130,7 @@ def open_artefact(directory: str | Path, *, threads: int = 1, trust: bool = Fals
 
 
 def read_report(directory: Path) -> dict[str, Any]:
-    """Returns what is known about an artefact, where it is what was written."""
+    """Returns what is known about an artifact, where it is what was written."""
     try:
         made_as = read_manifest(directory).get("format")
         report = read_json(directory / REPORT)

@@ -1,7 +1,7 @@
 """Multiply-accumulates of one call from its arguments alone: arithmetic, with nothing taken from its result.
 
 Counted are convolutions and matrix products, as everybody counts them: one multiply-accumulate (MAC) is one
-multiplication and one addition, so FLOPs are twice as many. Element-wise work, pooling, normalisation and biases
+multiplication and one addition, so FLOPs are twice as many. Element-wise work, pooling, normalization and biases
 are not counted; the paper counts each bias once, which ``cruciform.spec.count_macs`` adds.
 """
 

@@ -1,6 +1,6 @@
-"""The doctor: can this network be trained as it is initialised?
+"""The doctor: can this network be trained as it is initialized?
 
-One forward pass on noise and one backward pass, measured at every *block*: a convolution with the normalisation
+One forward pass on noise and one backward pass, measured at every *block*: a convolution with the normalization
 and non-linearity behind it. A block's **gradient ratio** is the energy of the gradient that leaves it at its input
 over the energy of the one that enters at its output, energy being the sum of squares over positions, averaged over
 channels. For a layer that keeps the size this is the ratio of variances that the paper's appendix sets to 1; a
@@ -8,18 +8,18 @@ stride or a max pooling, which only thin a gradient out, count as 1.
 
 As the paper does, and mean-field theory after it, the gradient is taken to be independent of the activations: at
 every block's output it is replaced by noise of the same energy before it goes on. (The true gradient behind a max
-pooling favours active units, so it grows by up to 2 more there, whatever the initial weights.)
+pooling favors active units, so it grows by up to 2 more there, whatever the initial weights.)
 
 **The verdict** rests on the *gradient over depth*: the energy at the output of the first block over that at the
 output of the last, along the deepest path, with all that stands between them: skip connections, branches, pooling.
 In a chain of blocks it is the product of their ratios but for the first, whose input is the image. Over L blocks it
 must lie within 10^±max(1, √(L/7)): a factor 10 for the seven blocks of the paper's VGG networks, growing as a
-random walk of per-block deviations does, for deep ones. A normalisation lets the gradient grow whatever the initial
+random walk of per-block deviations does, for deep ones. A normalization lets the gradient grow whatever the initial
 weights, by π/(π−1) = 1.47 in front of a ReLU (Yang et al., "A mean field theory of batch normalization", ICLR 2019),
-and networks of up to about 50 such layers train all the same: so much more is allowed for each normalisation on the
+and networks of up to about 50 such layers train all the same: so much more is allowed for each normalization on the
 path, for 50 at the most.
 
-**Only starting points are judged.** Training moves weights away from every rule of initialisation, and a network that
+**Only starting points are judged.** Training moves weights away from every rule of initialization, and a network that
 has learnt may well have a gradient over depth outside the band. On trained weights the ratios are shown and there is
 no verdict and no advice.
 """
@@ -34,21 +34,21 @@ from torch import Tensor, nn
 
 from cruciform.errors import DiagnosisError
 from cruciform.measure.state_guard import in_mode
-from cruciform.measure.tape import GradientTape, normalisations_between
+from cruciform.measure.tape import GradientTape, normalizations_between
 from cruciform.measure.trace import checked_size, on_input, tensors_in
 from cruciform.nn.inspect import refuse_unready
 from cruciform.words import plural, text_table
 
 PAPER_BLOCKS = 7  # conv2 to conv8 of the paper's VGG networks
 PAPER_BAND = 10.0
-NORMALISATION_GROWTH = math.pi / (math.pi - 1)
-NORMALISATIONS_AT_MOST = 50
+NORMALIZATION_GROWTH = math.pi / (math.pi - 1)
+NORMALIZATIONS_AT_MOST = 50
 COLUMNS = ("block", "on the deepest path", "gradient in / out", "activation out / in")
 TRAINED = "no verdict: these weights are trained, and the doctor judges starting points"
 
 
 @dataclass(frozen=True)
-class Block:
+class MeasuredBlock:
     """A convolution and what belongs to it.
 
     Attributes:
@@ -86,7 +86,7 @@ class Diagnosis:
         trained: Whether the weights are trained, so that there is no verdict on them.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[MeasuredBlock, ...]
     gradient_over_depth: float
     low: float
     high: float
@@ -171,7 +171,7 @@ def diagnose(
     try:
         with _undisturbed(model, seed):
             with tape, on_input(model, size):
-                output = model(x.clone())  # some networks normalise their input in place
+                output = model(x.clone())  # some networks normalize their input in place
             # Of several outputs the deepest: auxiliary heads would add gradient in the middle of the network.
             end = max(tensors_in(output), key=tape.depth_of, default=None)
             if end is None or not end.requires_grad:
@@ -194,7 +194,7 @@ def _judge(tape: GradientTape, *, trained: bool) -> Diagnosis:
         raise DiagnosisError(f"the doctor needs two convolutions in a row; it found {len(path)}")
     last = tape.energy_behind(path[-1])
     blocks = tuple(
-        Block(
+        MeasuredBlock(
             block.name,
             gradient_ratio=_ratio(block.energy_in, block.end.energy),
             activation_ratio=_ratio(block.end.variance, block.variance_in),
@@ -205,14 +205,14 @@ def _judge(tape: GradientTape, *, trained: bool) -> Diagnosis:
     )
     over_depth, depth = _ratio(path[0].end.energy, last), len(path) - 1
     band = PAPER_BAND ** max(1.0, math.sqrt(depth / PAPER_BLOCKS))
-    passed = min(normalisations_between(path[0], path[-1]), NORMALISATIONS_AT_MOST)
-    low, high = 1 / band, band * NORMALISATION_GROWTH**passed
+    passed = min(normalizations_between(path[0], path[-1]), NORMALIZATIONS_AT_MOST)
+    low, high = 1 / band, band * NORMALIZATION_GROWTH**passed
     healthy = trained or low <= over_depth <= high
     advice = "" if healthy else _advice([b for b in blocks if b.on_path][1:], over_depth)
     return Diagnosis(blocks, over_depth, low, high, depth, advice, trained)
 
 
-def _advice(blocks: Sequence[Block], over_depth: float) -> str:
+def _advice(blocks: Sequence[MeasuredBlock], over_depth: float) -> str:
     if not (math.isfinite(over_depth) and over_depth > 0):
         return "the gradient is lost altogether: look for a layer whose outputs are all zero, or not finite"
     worst = max(blocks, key=lambda b: abs(math.log(b.gradient_ratio)) if b.gradient_ratio > 0 else math.inf)
@@ -223,8 +223,8 @@ def _advice(blocks: Sequence[Block], over_depth: float) -> str:
     return between + (
         f"each block scales the gradient's variance by {mean:.2f} on average, {worst.name} the most "
         f"({worst.gradient_ratio:.2f}). Scale the initial weights of each block, of one stage where it has several, by "
-        f"{1 / math.sqrt(mean):.2f}, or initialise with cruciform.initialise_(model) (on the command line: --init "
-        "paper-completed), or put a normalisation behind each convolution"
+        f"{1 / math.sqrt(mean):.2f}, or initialize with cruciform.initialize_(model) (on the command line: --init "
+        "paper-completed), or put a normalization behind each convolution"
     )
 
 

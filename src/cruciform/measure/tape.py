@@ -1,6 +1,6 @@
 """A tape of gradients: finds the blocks of a network while it runs, and measures them on the way back.
 
-A block is a convolution with the normalisation and non-linearity behind it. ``cruciform.measure.gradients`` says
+A block is a convolution with the normalization and non-linearity behind it. ``cruciform.measure.gradients`` says
 what is made of the measurements.
 """
 
@@ -15,8 +15,8 @@ from torch.utils.hooks import RemovableHandle
 from cruciform.measure.trace import CONVOLUTIONS, Call, Tracer, first_argument, tensors_in
 
 # What may stand behind a convolution and still belong to its block.
-NORMALISATIONS = frozenset({"batch_norm", "instance_norm", "group_norm", "layer_norm"})
-CONTINUATIONS = NORMALISATIONS | frozenset(
+NORMALIZATIONS = frozenset({"batch_norm", "instance_norm", "group_norm", "layer_norm"})
+CONTINUATIONS = NORMALIZATIONS | frozenset(
     "relu relu_ relu6 relu6_ leaky_relu leaky_relu_ elu elu_ selu selu_ celu celu_ gelu silu silu_ mish mish_ tanh "
     "tanh_ sigmoid sigmoid_ hardswish hardswish_ hardtanh hardtanh_ hardsigmoid prelu rrelu rrelu_ softplus "
     "local_response_norm dropout dropout_ dropout1d dropout2d dropout3d "
@@ -98,7 +98,7 @@ class GradientTape(Tracer):
         block = TapedBlock(call.layer or call.operation, self._node(x), _variance(x))
         self.blocks.append(block)
         call.note = block
-        # An alias, so that the gradient through this block alone can be told from that of its neighbours.
+        # An alias, so that the gradient through this block alone can be told from that of its neighbors.
         alias = x.view_as(x)
         self._listeners.append(alias.register_hook(lambda gradient: _remember(block, gradient)))
         if call.args:
@@ -182,12 +182,12 @@ class GradientTape(Tracer):
         return max(node.energy for node in peers)
 
 
-def normalisations_between(first: TapedBlock, last: TapedBlock) -> int:
-    """Returns how many normalisations a gradient passes from the output of the last block to that of the first."""
+def normalizations_between(first: TapedBlock, last: TapedBlock) -> int:
+    """Returns how many normalizations a gradient passes from the output of the last block to that of the first."""
     passed = 0
     node: Node | None = last.end
     while node is not None and node is not first.end:
-        passed += node.operation in NORMALISATIONS
+        passed += node.operation in NORMALIZATIONS
         node = node.source
     return passed
 

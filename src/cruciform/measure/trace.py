@@ -17,7 +17,7 @@ from torch.jit import ScriptModule
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
-from cruciform.errors import ShapeError, SpecError, first_line, told_as
+from cruciform.errors import ShapeError, SpecError, first_line, reraise_as
 from cruciform.nn.composite import CompositeConv
 
 CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
@@ -140,7 +140,7 @@ def on_input(model: nn.Module, input_size: Sequence[int]) -> AbstractContextMana
     """Turns what a network stumbles over when it is run into an error that names its input."""
     what = f"{type(model).__name__} does not run on an input of {tuple(input_size)} (channels, sizes)"
     unwrap = "; it wraps a network: give model.module" if isinstance(model, PARALLEL) else ""
-    return told_as(ShapeError, lambda error: f"{what}: {first_line(error)}{unwrap}")
+    return reraise_as(ShapeError, lambda error: f"{what}: {first_line(error)}{unwrap}")
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

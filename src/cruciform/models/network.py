@@ -19,12 +19,12 @@ class Network(nn.Module):
 
     Attributes:
         config: What the network was built from.
-        exceptions: Layers that another non-linearity than a ReLU follows, for initialisation.
-        siblings: Layers, by name, that read the same input and so share their fan-out, for initialisation.
+        exceptions: Layers that another non-linearity than a ReLU follows, for initialization.
+        siblings: Layers, by name, that read the same input and so share their fan-out, for initialization.
         biases: Layers, by name, whose biases start at another value than the rule's.
         fitted_on: How many training images ``fit_`` asks for.
         fitted: The layers that it sets, which a conversion for training leaves as they are.
-        rule: The rule of initialisation that it trains best from.
+        rule: The rule of initialization that it trains best from.
     """
 
     exceptions: Mapping[str, str | None] = {}

@@ -8,7 +8,7 @@ import torch
 from cruciform.errors import OptionError
 from cruciform.models import cifar_fast, googlenet, nin, vgg  # noqa: F401
 from cruciform.models.network import MODELS, Network, NetworkConfig
-from cruciform.nn.initialize import initialise_
+from cruciform.nn.initialize import initialize_
 from cruciform.registry import did_you_mean
 
 
@@ -27,17 +27,17 @@ def model_config(name: str, **options: Any) -> NetworkConfig:
 def create_model(
     name: str, *, init: str | None = None, generator: torch.Generator | None = None, **options: Any
 ) -> Network:
-    """Builds a network of the zoo, initialised to train.
+    """Builds a network of the zoo, initialized to train.
 
     Args:
         name: One of ``list_models()``.
-        init: The rule of initialisation, see ``cruciform.initialise_``; left out: the network's own.
+        init: The rule of initialization, see ``cruciform.initialize_``; left out: the network's own.
         generator: The source of the initial weights.
         **options: Changes to its config, such as ``num_classes=10`` or ``stride=2``; others are refused.
     """
     network = model_config(name, **options).build()
     rule = init or network.rule
-    initialise_(network, rule, exceptions=network.exceptions, siblings=network.siblings, generator=generator)
+    initialize_(network, rule, exceptions=network.exceptions, siblings=network.siblings, generator=generator)
     for layer, value in network.biases.items():
         torch.nn.init.constant_(network.get_parameter(f"{layer}.bias"), value)
     return network

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from cruciform.errors import ShapeError
 from cruciform.nn.activations import ACTIVATIONS
 from cruciform.nn.forms import DenseKernel, collapse_kernel
-from cruciform.nn.init_rules import initialise_layer_
+from cruciform.nn.init_rules import initialize_layer_
 from cruciform.nn.strided_volumes import strided_conv3d
 from cruciform.nn.symbolic import leaf_call, refuse_script
 from cruciform.plan import FilterGroup, LayerPlan, group_padding
@@ -23,7 +23,7 @@ class CompositeConv(nn.Module):
     """A convolution computed as its plan says: a drop-in for ``nn.Conv1d``, ``nn.Conv2d`` and ``nn.Conv3d``.
 
     Group ``g`` of stage ``s`` has the parameters ``weight_s_g`` and, where the stage has biases, ``bias_s_g``.
-    Initialised by the paper's completed rule for a ReLU behind the layer; see ``cruciform.initialise_``.
+    Initialized by the paper's completed rule for a ReLU behind the layer; see ``cruciform.initialize_``.
 
     Args:
         plan: What to compute.
@@ -59,7 +59,7 @@ class CompositeConv(nn.Module):
                 self.register_parameter(bias_name, None if bias is None else nn.Parameter(bias))
             self._stages.append([_GroupConv(spec, group) for group in stage.groups])
             self._activations.append(ACTIVATIONS.get(stage.activation).apply if stage.activation else None)
-        initialise_layer_(self.plan, self.stage_parameters(), generator=generator)
+        initialize_layer_(self.plan, self.stage_parameters(), generator=generator)
 
     @property
     def in_channels(self) -> int:

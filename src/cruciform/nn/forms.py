@@ -113,7 +113,7 @@ def _embed_stage(
 
 
 def embed_kernel(weight: Tensor, group: FilterGroup, window: Ints, margin: Pads) -> Tensor:
-    """Returns a group's kernel at the centre of a window, zeros elsewhere; ``margin`` widens the window."""
+    """Returns a group's kernel at the center of a window, zeros elsewhere; ``margin`` widens the window."""
     sizes = [k + before + after for k, (before, after) in zip(window, margin, strict=True)]
     places = []
     for axis, (before, _) in enumerate(margin):

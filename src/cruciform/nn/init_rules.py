@@ -1,4 +1,4 @@
-"""Initialisation: how wide the initial weights of a plan are drawn.
+"""Initialization: how wide the initial weights of a plan are drawn.
 
 The paper's rule, σ = sqrt(gain² / Σ hᵢwᵢdᵢ), sums over all groups of a stage, because all of them send gradient
 back to the same input. The paper writes gain² = 2, which is right in front of a ReLU; a stage in front of a
@@ -15,7 +15,7 @@ identity            that of ``pytorch``, and an identity            0
 paper-identity      that of ``paper-completed``, and an identity    0
 ==================  =============================================  ===============================
 
-With **an identity** the layer hands on its first input channels as they are, at the window's centre: as many as every
+With **an identity** the layer hands on its first input channels as they are, at the window's center: as many as every
 stage has filters and inputs for, filter j of a stage channel j, whichever group it belongs to. Only the other filters
 are drawn. Layers with a window of one tap, fully connected ones among them, are drawn whole: they filter nothing.
 """
@@ -156,7 +156,7 @@ def _central_tap(spec: ConvSpec, group: FilterGroup) -> Ints:
 
 
 @torch.no_grad()
-def initialise_layer_(
+def initialize_layer_(
     plan: LayerPlan,
     parameters: Sequence[Sequence[tuple[Tensor, Tensor | None]]],
     *,

@@ -1,4 +1,4 @@
-"""Initialises a whole network, whatever its layers: ours, torch's convolutions and linear layers."""
+"""Initializes a whole network, whatever its layers: ours, torch's convolutions and linear layers."""
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -8,7 +8,7 @@ from torch import nn
 
 from cruciform.errors import OptionError
 from cruciform.nn.activations import gain_squared
-from cruciform.nn.init_rules import DEFAULT_RULE, NORMED_RULE, RULES, Surroundings, initialise_layer_
+from cruciform.nn.init_rules import DEFAULT_RULE, NORMED_RULE, RULES, Surroundings, initialize_layer_
 from cruciform.nn.inspect import plan_of, refuse_unready, stage_parameters_of
 from cruciform.registry import did_you_mean
 
@@ -51,7 +51,7 @@ def rule_for(model: nn.Module, rule: str, *, besides: Sequence[str] = ()) -> str
     return chosen
 
 
-def initialise_(
+def initialize_(
     model: nn.Module,
     rule: str = AUTO,
     *,
@@ -60,7 +60,7 @@ def initialise_(
     siblings: Sequence[Sequence[str]] = (),
     generator: torch.Generator | None = None,
 ) -> nn.Module:
-    """Initialises every convolution and linear layer of a network in place; transposed convolutions stay as they are.
+    """Initializes every convolution and linear layer of a network in place; transposed convolutions stay as they are.
 
     The same generator seed gives the same weights on every device: numbers are drawn on the generator's device,
     the CPU unless you made it elsewhere, and moved.
@@ -91,7 +91,7 @@ def initialise_(
         name: sum(plans[sibling].fan_out(0) for sibling in together) for together in siblings for name in together
     }
     for name, plan in plans.items():
-        initialise_layer_(
+        initialize_layer_(
             plan,
             stage_parameters_of(model.get_submodule(name)),
             rule=rule,

@@ -67,7 +67,7 @@ def plan_of(module: nn.Module) -> LayerPlan | None:
 def stage_parameters_of(module: nn.Module) -> list[list[tuple[Tensor, Tensor | None]]]:
     """Returns for each stage of the layer's plan the (weight, bias) of each group, as they are stored.
 
-    Of a parametrised weight (standardised, for instance) it is the tensor behind it, so that it can be written to.
+    Of a parametrised weight (standardized, for instance) it is the tensor behind it, so that it can be written to.
     """
     return [[(_stored(module, weight), getattr(module, bias)) for weight, bias in stage] for stage in _names_of(module)]
 
@@ -103,14 +103,14 @@ def _stored(module: nn.Module, name: str) -> Tensor:
         if name not in module._parameters:
             raise PlanError(
                 f"the {name} of this {type(module).__name__} is computed anew at each step (the older weight norm or "
-                "spectral norm, pruning?), so that no rule can draw it; initialise before that, or remove it first"
+                "spectral norm, pruning?), so that no rule can draw it; initialize before that, or remove it first"
             )
         return tensor
     behind = getattr(module.parametrizations, name)
     if not hasattr(behind, "original"):
         raise PlanError(
             f"the {name} of this {type(module).__name__} is made from several tensors (weight norm?), which no rule "
-            "can draw; initialise before you parametrise, or remove_parametrizations first"
+            "can draw; initialize before you parametrise, or remove_parametrizations first"
         )
     stored: Tensor = behind.original
     return stored

@@ -31,7 +31,7 @@ class SamePadding(nn.Module):
         return F.pad(x, pads)
 
 
-class StandardisedWeight(nn.Module):
+class StandardizedWeight(nn.Module):
     """A parametrisation: every filter is shifted and scaled to zero mean and unit variance, and perhaps scaled on.
 
     Args:
@@ -47,19 +47,19 @@ class StandardisedWeight(nn.Module):
         self.gain = None if scale is None else nn.Parameter(torch.ones(filters))
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Returns the standardised filters."""
+        """Returns the standardized filters."""
         rows = weight.reshape(1, weight.shape[0], -1)
         gain = None if self.gain is None or self.scale is None else self.gain * self.scale
         return F.batch_norm(rows, None, None, gain, training=True, momentum=0.0, eps=self.eps).reshape_as(weight)
 
 
-def standardise_(layer: CompositeConv, eps: float, gamma: float | None, gain: Tensor | None = None) -> CompositeConv:
-    """Standardises the filters of every group of a layer, in place.
+def standardize_(layer: CompositeConv, eps: float, gamma: float | None, gain: Tensor | None = None) -> CompositeConv:
+    """Standardizes the filters of every group of a layer, in place.
 
     Args:
         layer: The layer.
         eps: Added to the variances.
-        gamma: With a learned gain, and scaled by gamma / sqrt(fan-in), as in normaliser-free networks. It makes up for
+        gamma: With a learned gain, and scaled by gamma / sqrt(fan-in), as in normalizer-free networks. It makes up for
             a non-linearity, so stages with none behind them go without.
         gain: What the gains of the last stage begin with, one for each filter; left out: 1. Frozen, all are.
     """
@@ -69,7 +69,7 @@ def standardise_(layer: CompositeConv, eps: float, gamma: float | None, gain: Te
         for name, _ in stage:
             weight: Tensor = getattr(layer, name)
             scale = None if gamma is None else (gamma if makes_up else 1.0) * weight[0].numel() ** -0.5
-            standard = StandardisedWeight(weight.shape[0], eps, scale).to(weight.device, weight.dtype)
+            standard = StandardizedWeight(weight.shape[0], eps, scale).to(weight.device, weight.dtype)
             if gain is not None and standard.gain is not None:
                 standard.gain.requires_grad_(gain.requires_grad)
                 if stage is layer.parameter_names[-1]:

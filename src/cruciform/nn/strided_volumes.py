@@ -4,7 +4,7 @@
 
 - A kernel of one tap along the depth, with a stride there: with one input channel, channels last, the process ends
   (heap corruption, with and without gradients). A 1×1×k kernel with a stride across it: in 16 bits noise.
-- In 16 bits the gradient of the input is left uninitialised where no window reads the input, behind the last one.
+- In 16 bits the gradient of the input is left uninitialized where no window reads the input, behind the last one.
 """
 
 from collections.abc import Iterator

@@ -81,8 +81,8 @@ class Drawn:
     note: str
 
 
-Draw: TypeAlias = "Callable[[Material], tuple[Figure, str]]"
-FIGURES: Registry[Draw] = Registry("figure")
+DrawFigure: TypeAlias = "Callable[[Material], tuple[Figure, str]]"
+FIGURES: Registry[DrawFigure] = Registry("figure")
 
 
 def draw_figures(
@@ -118,7 +118,7 @@ def connections(material: Material) -> "tuple[Figure, str]":
     maps = [dense_access(size), *(group_access(group, window, size) for group in groups)]
     source = (
         f"A layer from a {size}×{size} image of one channel to one of the same size, zero padding; from plans "
-        f"(cruciform.plan). A colour is a weight; white: not connected. After figure 1 of {PAPER}."
+        f"(cruciform.plan). A color is a weight; white: not connected. After figure 1 of {PAPER}."
     )
     return draw_connections(maps, source=source), ""
 
@@ -142,7 +142,7 @@ def methods(material: Material) -> "tuple[Figure, str]":
 @FIGURES.register("vgg-ilsvrc")
 def vgg_ilsvrc(material: Material) -> "tuple[Figure, str]":
     """MACs against top-5 error of the VGG networks on ILSVRC."""
-    source = f"MACs: our counts for one 224×224 image. Errors: published, single runs, centre crop ({PAPER})."
+    source = f"MACs: our counts for one 224×224 image. Errors: published, single runs, center crop ({PAPER})."
     return _with_imagenette(material, _panel(material, "vgg_ilsvrc", "ILSVRC top-5 error, %"), source, "vgg")
 
 
@@ -295,10 +295,10 @@ def _cost_of(row: CheckedRow, what: Literal["macs", "params"], unit: float) -> S
 
 
 def _spots(points: Sequence[OwnPoint], unit: float) -> list[Spot]:
-    # All by their optimisers where these differ: else one network's run by the better looks ahead of the other's.
-    several = len({one.optimiser for one in points}) > 1
+    # All by their optimizers where these differ: else one network's run by the better looks ahead of the other's.
+    several = len({one.optimizer for one in points}) > 1
     return [
-        Spot(f"{one.network}, ours{f' by {one.optimiser}' if several else ''}", one.macs / unit, 100 * one.error)
+        Spot(f"{one.network}, ours{f' by {one.optimizer}' if several else ''}", one.macs / unit, 100 * one.error)
         for one in points
     ]
 

@@ -18,7 +18,7 @@ class OwnPoint:
         error: Mean share of wrong answers at the end, over the seeds.
         seeds: How many.
         epochs: Of each run.
-        optimiser: That it was trained by.
+        optimizer: That it was trained by.
     """
 
     network: str
@@ -26,7 +26,7 @@ class OwnPoint:
     error: float
     seeds: int
     epochs: int
-    optimiser: str
+    optimizer: str
 
 
 def own_points(path: Path) -> list[OwnPoint]:
@@ -44,5 +44,5 @@ def _point(group: list[Finish]) -> OwnPoint:
         error,
         len(group),
         int(recipe["epochs"]),
-        str(recipe["optimiser"]["kind"]),
+        str(recipe["optimizer"]["kind"]),
     )

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from cruciform.deployment.search.build import Build, Setting, build_engine, noise
+from cruciform.deployment.search.build import Build, EngineSettings, build_engine, noise
 from cruciform.deployment.search.clock import Timing, time_engines
 from cruciform.deployment.targets.registered import TARGETS
 from cruciform.deployment.targets.target import Engine
@@ -30,7 +30,7 @@ NETWORK = "vgg11_gmp_lr"
 
 
 @dataclass(frozen=True)
-class Part:
+class TimedPart:
     """A filter group of a layer.
 
     Attributes:
@@ -66,7 +66,7 @@ def count_groups() -> list[tuple[str, int]]:
     return [(part.layer, part.macs) for part in parts()]
 
 
-def parts(input_size: int | None = None) -> list[Part]:
+def parts(input_size: int | None = None) -> list[TimedPart]:
     """Returns the filter groups of gmp-lr under the names of the paper's figure.
 
     Args:
@@ -76,19 +76,19 @@ def parts(input_size: int | None = None) -> list[Part]:
     size = input_size or config.input_size
     widths = config.widths if isinstance(config, VGGConfig) else VGG11
     names = iter(one.layer for one in published_timings())
-    found: list[Part] = []
+    found: list[TimedPart] = []
     c = config.in_channels
     for stage in widths:
         for d in stage:
             plan = make_plan(ConvSpec(c, d, 3, padding=1), "lr")
-            found += [Part(next(names), plan, group, size) for group in plan.stages[0].groups]
+            found += [TimedPart(next(names), plan, group, size) for group in plan.stages[0].groups]
             c = d
         size //= 2
     return found
 
 
 def time_parts(
-    chosen: Sequence[Part],
+    chosen: Sequence[TimedPart],
     target: str,
     *,
     batch: int = 1,
@@ -109,7 +109,7 @@ def time_parts(
         for part in chosen:
             tell(f"{part.layer}: building")
             size = (part.plan.spec.in_channels, part.size, part.size)
-            setting = Setting(TARGETS.get(target).with_images(noise(32, size)), size, batch=batch, rounds=rounds)
+            setting = EngineSettings(TARGETS.get(target).with_images(noise(32, size)), size, batch=batch, rounds=rounds)
             own = Path(tempfile.mkdtemp(dir=folder))
             engines[part.layer] = _fed(build_engine(part.build().eval(), Build({}), setting, own), batch, size)
         tell("all filter groups, side by side")
@@ -117,7 +117,9 @@ def time_parts(
         return time_engines(engines, np.zeros(0, dtype=np.float32), rounds=rounds)
 
 
-def describe_timings(times: Mapping[str, Timing], chosen: Sequence[Part], *, target: str, batch: int) -> dict[str, Any]:
+def describe_timings(
+    times: Mapping[str, Timing], chosen: Sequence[TimedPart], *, target: str, batch: int
+) -> dict[str, Any]:
     """Returns times as plain data: a line for each filter group, with its multiply-accumulates."""
     macs = {part.layer: part.macs for part in chosen}
     layers = [

@@ -6,23 +6,21 @@ from pathlib import Path
 
 from cruciform.plot.style import BLUE, GREEN, GREY, ORANGE, new_figure, save
 
-Point = tuple[str, float, float]
+BenchPoint = tuple[str, float, float]
 
-MARKS = [(colour, mark) for mark in "os^D" for colour in (BLUE, ORANGE, GREEN, GREY)]
+MARKS = [(color, mark) for mark in "os^D" for color in (BLUE, ORANGE, GREEN, GREY)]
 
 
-def draw_bench(points: Mapping[str, Sequence[Point]], path: Path, *, title: str) -> None:
+def draw_bench(points: Mapping[str, Sequence[BenchPoint]], path: Path, *, title: str) -> None:
     """Draws series of (network, GMACs, milliseconds an image); the first of each is the baseline."""
     figure, axes = new_figure(7.2, 4.8)
-    for (label, series), (colour, mark) in zip(points.items(), cycle(MARKS), strict=False):
+    for (label, series), (color, mark) in zip(points.items(), cycle(MARKS), strict=False):
         _, macs, milliseconds = series[0]
-        axes.plot([0, macs], [0, milliseconds], "--", color=colour, linewidth=0.9)
-        axes.plot([p[1] for p in series], [p[2] for p in series], mark, color=colour, label=label)
+        axes.plot([0, macs], [0, milliseconds], "--", color=color, linewidth=0.9)
+        axes.plot([p[1] for p in series], [p[2] for p in series], mark, color=color, label=label)
         for name, x, y in series:
             # Above the point, to the left: the line is below, to the right.
-            axes.annotate(
-                name, (x, y), textcoords="offset points", xytext=(-5, 5), fontsize=7, color=colour, ha="right"
-            )
+            axes.annotate(name, (x, y), textcoords="offset points", xytext=(-5, 5), fontsize=7, color=color, ha="right")
     axes.plot([], [], "--", color=GREY, label="all of the saving becomes time")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)

@@ -22,8 +22,8 @@ def draw_confusion(confusion: Sequence[Sequence[int]], classes: Sequence[str], p
         for i, row in enumerate(shares):
             for j, share in enumerate(row):
                 if share >= 0.005:
-                    colour = "white" if share > 0.55 else "black"
-                    axes.text(j, i, f"{share:.0%}", ha="center", va="center", fontsize=7, color=colour)
+                    color = "white" if share > 0.55 else "black"
+                    axes.text(j, i, f"{share:.0%}", ha="center", va="center", fontsize=7, color=color)
     axes.set_xlabel("taken for")
     axes.set_ylabel("is")
     axes.set_title(title)

@@ -21,13 +21,13 @@ def draw_diagnosis(diagnosis: Diagnosis, path: Path, *, title: str) -> None:
         axes.axhspan(diagnosis.low, diagnosis.high, color=BAND, label=label)
     axes.axhline(1, color=GREY, linewidth=0.8)
     axes.plot(places, [b.gradient_ratio for b in blocks], "o", color=BLUE, label="one block: gradient in / out")
-    colour = {True: GREEN, False: ORANGE, None: GREY}[diagnosis.trainable]
+    color = {True: GREEN, False: ORANGE, None: GREY}[diagnosis.trainable]
     axes.plot(
-        places, [b.gradient_level for b in blocks], "-s", color=colour, markersize=4,
+        places, [b.gradient_level for b in blocks], "-s", color=color, markersize=4,
         label="gradient at the block's output / at the last one's",
     )  # fmt: skip
     axes.plot(
-        [places[0]], [diagnosis.gradient_over_depth], "*", color=colour, markersize=15,
+        [places[0]], [diagnosis.gradient_over_depth], "*", color=color, markersize=15,
         label=f"gradient over depth: {diagnosis.gradient_over_depth:.2g}",
     )  # fmt: skip
     axes.set_yscale("log")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SHOWN = 16  # tiles of each kind
 WRITTEN = 5  # taps side by side, above which there is no room for their shares
 LINE = 8  # basis filters side by side
-COLOURS = "PuOr"  # white at zero; told apart by colour-blind eyes
+COLORS = "PuOr"  # white at zero; told apart by color-blind eyes
 
 
 def draw_filters(layers: Sequence[LayerFilters], *, source: str) -> "Figure":
@@ -73,7 +73,7 @@ def draw_cross(layer: LayerFilters, *, source: str) -> "Figure":
 
 def _show_join(axes: "Axes", join: Tile, layer: LayerFilters) -> None:
     """Draws the weights by which kernels are made of basis filters, with a line between groups."""
-    axes.imshow([[value or 0.0 for value in row] for row in join], cmap=COLOURS, vmin=-1, vmax=1, aspect="auto",
+    axes.imshow([[value or 0.0 for value in row] for row in join], cmap=COLORS, vmin=-1, vmax=1, aspect="auto",
                 interpolation="nearest")  # fmt: skip
     axes.set_box_aspect(1)
     axes.set_title("join", fontsize=SMALL + 1)
@@ -96,7 +96,7 @@ def show_tiles(axes: "Axes", tiles: Sequence[Tile | None], *, columns: int) -> N
     if not tiles:
         return
     picture = mosaic(tiles, columns=columns)
-    axes.imshow(picture, cmap=COLOURS, vmin=-1, vmax=1, interpolation="nearest")
+    axes.imshow(picture, cmap=COLORS, vmin=-1, vmax=1, interpolation="nearest")
     axes.set_xlim(-0.8, len(picture[0]) - 0.2)  # with some room, or the frames at the rim are cut off
     axes.set_ylim(len(picture) - 0.2, -0.8)
     from matplotlib.patches import Rectangle
@@ -174,7 +174,7 @@ def _scale() -> "ScalarMappable":
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    return ScalarMappable(Normalize(-1, 1), COLOURS)
+    return ScalarMappable(Normalize(-1, 1), COLORS)
 
 
 def _short(name: str) -> str:

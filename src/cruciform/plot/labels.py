@@ -44,7 +44,7 @@ class Box(NamedTuple):
         return (self.right - self.left) * (self.top - self.bottom) - self.overlap(room)
 
 
-class Place(NamedTuple):
+class LabelPlace(NamedTuple):
     """Where a name goes.
 
     Attributes:
@@ -63,7 +63,7 @@ def choose_places(
     *,
     taken: Sequence[Box] = (),
     unit: float = 1.0,
-) -> list[Place]:
+) -> list[LabelPlace]:
     """Returns a place for each name: the nearest one to its point that is free, or the one that covers least.
 
     Args:
@@ -81,11 +81,11 @@ def choose_places(
             for place in _candidates(point, size, unit)
         ]
         candidates.append(sorted(priced, key=lambda pair: pair[0]))
-    best: tuple[float, dict[int, Place]] = (math.inf, {})
+    best: tuple[float, dict[int, LabelPlace]] = (math.inf, {})
     # Who chooses first decides much: several orders are tried. Then all choose again, knowing the others.
     for axis, sign in ((0, 1), (0, -1), (1, 1), (1, -1)):
         order = sorted(range(len(points)), key=lambda n: (sign * points[n][axis], n))
-        places: dict[int, Place] = {}
+        places: dict[int, LabelPlace] = {}
         total = 0.0
         for turn in range(2):
             total = 0.0
@@ -99,7 +99,7 @@ def choose_places(
 
 
 def _cost(
-    place: Place,
+    place: LabelPlace,
     point: tuple[float, float],
     room: Box,
     taken: Sequence[Box],
@@ -113,7 +113,9 @@ def _cost(
     return COVERED * covered / unit**2 + MISLED * misleading + place.distance**2
 
 
-def _cheapest(priced: Sequence[tuple[float, Place]], boxes: Sequence[Box], unit: float) -> tuple[float, Place]:
+def _cheapest(
+    priced: Sequence[tuple[float, LabelPlace]], boxes: Sequence[Box], unit: float
+) -> tuple[float, LabelPlace]:
     """Returns the place that costs least with other names in their places, from a list that rises."""
     least, chosen = math.inf, priced[0][1]
     for price, place in priced:
@@ -139,19 +141,19 @@ def _misleading(box: Box, point: tuple[float, float], others: Sequence[tuple[flo
     return False
 
 
-def _candidates(point: tuple[float, float], size: tuple[float, float], unit: float) -> list[Place]:
+def _candidates(point: tuple[float, float], size: tuple[float, float], unit: float) -> list[LabelPlace]:
     found = []
     for distance in DISTANCES:
         for step in range(DIRECTIONS):
             angle = 2 * math.pi * step / DIRECTIONS
             x, y = math.cos(angle), math.sin(angle)
             # The box touches the circle around the point from outside.
-            centre_x = point[0] + x * (distance * unit + size[0] / 2)
-            centre_y = point[1] + y * (distance * unit + size[1] / 2)
+            center_x = point[0] + x * (distance * unit + size[0] / 2)
+            center_y = point[1] + y * (distance * unit + size[1] / 2)
             box = Box(
-                centre_x - size[0] / 2, centre_y - size[1] / 2, centre_x + size[0] / 2, centre_y + size[1] / 2
+                center_x - size[0] / 2, center_y - size[1] / 2, center_x + size[0] / 2, center_y + size[1] / 2
             )  # fmt: skip
-            found.append(Place(box, distance))
+            found.append(LabelPlace(box, distance))
     return found
 
 
@@ -194,8 +196,8 @@ def label_points(
     back = axes.transData.inverted()
     for text, place, point, pixel in zip(texts, places, points, pixels, strict=False):
         box = place.box
-        centre = back.transform(((box.left + box.right) / 2, (box.bottom + box.top) / 2))
-        text.set_position((float(centre[0]), float(centre[1])))
+        center = back.transform(((box.left + box.right) / 2, (box.bottom + box.top) / 2))
+        text.set_position((float(center[0]), float(center[1])))
         if place.distance >= LEADER:
             edge = back.transform(box.nearest((float(pixel[0]), float(pixel[1]))))
             axes.plot([point[0], float(edge[0])], [point[1], float(edge[1])], color=GREY, linewidth=0.5, zorder=1)

@@ -47,8 +47,8 @@ def draw_methods(methods: Sequence[Method], *, source: str) -> "Figure":
         _draw_method(axes, method, top - height / 2, dense)
         top -= height
     kinds = {"taps of the whole window": BLUE, "taps of a line": GREEN, "one tap": ORANGE}
-    for label, colour in kinds.items():
-        axes.plot([], [], "s", color=colour, markersize=6, label=label)
+    for label, color in kinds.items():
+        axes.plot([], [], "s", color=color, markersize=6, label=label)
     axes.plot([], [], color=INK, linewidth=1.6, label="channels put side by side")
     add_legend(figure, axes, columns=4)
     add_source(figure, source)
@@ -96,7 +96,7 @@ def _filter(axes: "Axes", x: float, y: float, group: FilterGroup, window: Sequen
     from matplotlib.patches import Rectangle
 
     rows, columns = window
-    colour = ORANGE if prod(group.kernel) == 1 else BLUE if group.kernel == tuple(window) else GREEN
+    color = ORANGE if prod(group.kernel) == 1 else BLUE if group.kernel == tuple(window) else GREEN
     inside = [
         range(embedding_offset(extent, taps, 1), embedding_offset(extent, taps, 1) + taps)
         for extent, taps in zip(window, group.kernel, strict=True)
@@ -105,7 +105,7 @@ def _filter(axes: "Axes", x: float, y: float, group: FilterGroup, window: Sequen
         for column in range(columns):
             corner = (x + (column - columns / 2) * CELL, y + (rows / 2 - row - 1) * CELL)
             filled = row in inside[0] and column in inside[1]
-            axes.add_patch(Rectangle(corner, CELL, CELL, facecolor=colour if filled else "white", edgecolor=GREY,
+            axes.add_patch(Rectangle(corner, CELL, CELL, facecolor=color if filled else "white", edgecolor=GREY,
                                      linewidth=0.5))  # fmt: skip
 
 

@@ -6,22 +6,22 @@ from pathlib import Path
 
 from cruciform.plot.style import BLUE, GREEN, GREY, ORANGE, new_figure, save
 
-Curve = Sequence[tuple[float, float]]
+AccuracyCurve = Sequence[tuple[float, float]]
 
-LINES = [(colour, dash) for dash in ("-", "--", ":") for colour in (BLUE, ORANGE, GREEN, GREY)]
+LINES = [(color, dash) for dash in ("-", "--", ":") for color in (BLUE, ORANGE, GREEN, GREY)]
 
 
-def draw_race(runs: Mapping[str, Sequence[Curve]], path: Path) -> None:
+def draw_race(runs: Mapping[str, Sequence[AccuracyCurve]], path: Path) -> None:
     """Draws, for each contestant, curves of (seconds, accuracy), one for each seed."""
     figure, axes = new_figure(7.2, 4.8)
     lowest = 1.0
-    for (label, curves), (colour, dash) in zip(runs.items(), cycle(LINES), strict=False):
+    for (label, curves), (color, dash) in zip(runs.items(), cycle(LINES), strict=False):
         epochs = [list(points) for points in zip(*curves, strict=True)]  # of all seeds, epoch by epoch
         seconds = [_mean([second for second, _ in points]) / 60 for points in epochs]
         accuracies = [[100 * accuracy for _, accuracy in points] for points in epochs]
         means = [_mean(values) for values in accuracies]
-        axes.plot(seconds, means, f"{dash}o", color=colour, markersize=3, label=f"{label}: {means[-1]:.2f} %")
-        axes.fill_between(seconds, list(map(min, accuracies)), list(map(max, accuracies)), color=colour, alpha=0.2)
+        axes.plot(seconds, means, f"{dash}o", color=color, markersize=3, label=f"{label}: {means[-1]:.2f} %")
+        axes.fill_between(seconds, list(map(min, accuracies)), list(map(max, accuracies)), color=color, alpha=0.2)
         lowest = min(lowest, means[len(means) // 3] / 100)
     axes.set_ylim(100 * lowest - 1, None)
     axes.set_xlim(left=0)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Figure  # noqa: PLC0414 - other rooms name it from here
 
-# Told apart also in print and by colour-blind eyes (Okabe and Ito).
+# Told apart also in print and by color-blind eyes (Okabe and Ito).
 BLUE: Final = "#0072B2"
 ORANGE: Final = "#D55E00"
 GREEN: Final = "#009E73"

@@ -20,9 +20,9 @@ def draw_timings(names: Sequence[str], rows: Mapping[str, tuple[str, Sequence[fl
     figure = empty_figure(PAGE, 1.5 + 0.85 * len(rows))
     found = figure.subplots(len(rows), 1, sharex=True, squeeze=False)[:, 0]
     places = range(len(names))
-    for axes, (label, (unit, values)), colour in zip(found, rows.items(), (BLUE, ORANGE, GREEN, PURPLE), strict=False):
-        axes.bar(places, values, 0.7, color=colour)
-        found[0].bar([0], [0], color=colour, label=label)  # for the legend, which belongs to all
+    for axes, (label, (unit, values)), color in zip(found, rows.items(), (BLUE, ORANGE, GREEN, PURPLE), strict=False):
+        axes.bar(places, values, 0.7, color=color)
+        found[0].bar([0], [0], color=color, label=label)  # for the legend, which belongs to all
         axes.set_ylabel(unit, fontsize=SMALL + 1)
         axes.tick_params(labelsize=SMALL)
         axes.spines[["top", "right"]].set_visible(False)

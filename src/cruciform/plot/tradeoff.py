@@ -73,8 +73,8 @@ def draw_tradeoff(panels: Sequence[Panel], *, source: str, width: float = PAGE, 
             looks.setdefault(label, LOOKS[len(looks) % len(LOOKS)])
         _draw_panel(axes, panel, looks)
     # One legend for all panels: each look once.
-    for label, (colour, mark) in looks.items():
-        found[0].plot([], [], mark, color=colour, markersize=5, linestyle="none", label=label)
+    for label, (color, mark) in looks.items():
+        found[0].plot([], [], mark, color=color, markersize=5, linestyle="none", label=label)
     if any(spot.published is not None for panel in panels for spots in panel.series.values() for spot in spots):
         found[0].plot(
             [], [], "o", color=GREY, fillstyle="none", markersize=5, label="published count, where it differs"
@@ -95,9 +95,9 @@ def draw_tradeoff(panels: Sequence[Panel], *, source: str, width: float = PAGE, 
 
 def _draw_panel(axes: "Axes", panel: Panel, looks: dict[str, tuple[str, str]]) -> None:
     for label, spots in panel.series.items():
-        colour, mark = looks[label]
+        color, mark = looks[label]
         axes.plot(
-            [spot.cost for spot in spots], [spot.error for spot in spots], mark, color=colour, markersize=5,
+            [spot.cost for spot in spots], [spot.error for spot in spots], mark, color=color, markersize=5,
             linestyle="none", zorder=3,
         )  # fmt: skip
         for spot in spots:

@@ -12,8 +12,8 @@ from cruciform.spec import join_sizes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS = (BLUE, ORANGE, GREEN, PURPLE)
-SHRINK = 0.08  # of a cube on each side, so that neighbours are told apart
+COLORS = (BLUE, ORANGE, GREEN, PURPLE)
+SHRINK = 0.08  # of a cube on each side, so that neighbors are told apart
 
 
 def draw_volume_plan(plan: LayerPlan, *, source: str) -> "Figure":
@@ -27,9 +27,9 @@ def draw_volume_plan(plan: LayerPlan, *, source: str) -> "Figure":
     dense = FilterGroup(plan.spec.kernel, plan.spec.out_channels)
     titles = ["dense", *[f"{group.filters} filters" for group in groups], "together"]
     pictures: list[Sequence[tuple[FilterGroup, str]]] = [[(dense, GREY)]]
-    coloured = list(zip(groups, COLOURS, strict=False))
-    pictures += [[pair] for pair in coloured]
-    pictures.append(coloured)
+    colored = list(zip(groups, COLORS, strict=False))
+    pictures += [[pair] for pair in colored]
+    pictures.append(colored)
     figure = empty_figure(PAGE, 2.35)
     for number, (title, shown) in enumerate(zip(titles, pictures, strict=True), start=1):
         axes: Any = figure.add_subplot(1, len(pictures), number, projection="3d")
@@ -51,17 +51,17 @@ def _is_cross(groups: Sequence[FilterGroup]) -> bool:
 def _draw_window(axes: Any, window: Sequence[int], groups: Sequence[tuple[FilterGroup, str]]) -> None:
     """Draws the edges of a window and the taps of some groups in it; the last group is seen where they meet."""
     taps: dict[tuple[int, ...], str] = {}
-    for group, colour in groups:
+    for group, color in groups:
         starts = [embedding_offset(*pair, 1) for pair in zip(window, group.kernel, strict=True)]
         ranges = [range(start, start + count) for start, count in zip(starts, group.kernel, strict=True)]
-        taps |= dict.fromkeys(product(*ranges), colour)
+        taps |= dict.fromkeys(product(*ranges), color)
     if len(groups) > 1:  # where all meet, none is on top
         middle = tuple((extent - 1) // 2 for extent in window)
         taps[middle] = INK
-    for corner, colour in taps.items():
+    for corner, color in taps.items():
         sides = [1 - 2 * SHRINK] * 3
-        axes.bar3d(*[place + SHRINK for place in corner], *sides, color=colour, edgecolor="white", linewidth=0.3,
-                   shade=True, alpha=0.25 if colour == GREY else 1.0)  # fmt: skip
+        axes.bar3d(*[place + SHRINK for place in corner], *sides, color=color, edgecolor="white", linewidth=0.3,
+                   shade=True, alpha=0.25 if color == GREY else 1.0)  # fmt: skip
     for start, end in _edges(window):
         axes.plot(*zip(start, end, strict=True), color=GREY, linewidth=0.5)
     axes.set_box_aspect(tuple(window), zoom=1.1)

@@ -1,4 +1,4 @@
-"""A trained network, ready to be asked: an artefact of 'cruciform deploy' in its engine, or another in PyTorch."""
+"""A trained network, ready to be asked: an artifact of 'cruciform deploy' in its engine, or another in PyTorch."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -13,11 +13,11 @@ from pydantic import TypeAdapter
 
 from cruciform.data.samples.randomness import KeyedGenerator
 from cruciform.data.samples.source import Image
-from cruciform.deployment.artifact import open_artefact, read_report
+from cruciform.deployment.artifact import open_artifact, read_report
 from cruciform.deployment.targets.target import Engine
-from cruciform.errors import DataError, DeployError, OptionError, RecipeError, first_line, told_as
+from cruciform.errors import DataError, DeployError, OptionError, RecipeError, first_line, reraise_as
 from cruciform.files import MANIFEST, read_bytes
-from cruciform.prediction.request import ARTEFACT, RUN, check_model
+from cruciform.prediction.request import ARTIFACT, RUN, check_model
 from cruciform.store.directory import input_size, interface_of, load
 from cruciform.store.interface import Interface, read_interface
 from cruciform.training.evaluate_run import OF_IMAGES, trained_network
@@ -77,20 +77,20 @@ class Predictor:
 
 
 def open_predictor(model: str, *, threads: int = 1, trust: bool = False) -> Predictor:
-    """Opens an artefact, a run or a model directory.
+    """Opens an artifact, a run or a model directory.
 
     Args:
         model: Its folder.
         threads: Of the engine.
-        trust: Whether an artefact may be opened that could do harm if it were forged.
+        trust: Whether an artifact may be opened that could do harm if it were forged.
     """
     path = Path(model)
     kind = check_model(path)
-    if kind == ARTEFACT:
+    if kind == ARTIFACT:
         report = read_report(path)
         interface = _usable(read_interface(report, model), model)
         identity = hashlib.sha256(read_bytes(path / MANIFEST)).hexdigest()
-        engine = open_artefact(path, threads=threads, trust=trust)
+        engine = open_artifact(path, threads=threads, trust=trust)
         size = report.get("input_size")
     else:
         torch.set_num_threads(threads)
@@ -101,7 +101,7 @@ def open_predictor(model: str, *, threads: int = 1, trust: bool = False) -> Pred
             network = load(path).float()  # weights are stored in any precision
         engine, identity = _in_torch(network.eval()), _weights_of(network)
     said = f"{model} says nothing sensible of how images are preprocessed"
-    with told_as(DeployError, lambda error: f"{said}: {first_line(error)}"):
+    with reraise_as(DeployError, lambda error: f"{said}: {first_line(error)}"):
         channels, *extents = map(int, size or ())
         preparation = read_preparation(interface.preprocessing or {}, channels=channels)
     return Predictor(engine, preparation, (channels, *extents), identity, interface.classes)

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from cruciform.errors import DataError, OptionError
 from cruciform.store.recognize import describe_path
 
-ARTEFACT, RUN, MODEL = "deploy.json", "recipe.json", "model.json"
-"""What tells an artefact, a run and a model directory."""
+ARTIFACT, RUN, MODEL = "deploy.json", "recipe.json", "model.json"
+"""What tells an artifact, a run and a model directory."""
 SHARDS = "manifest.json"
 """What tells a set of shards."""
 
@@ -16,11 +16,11 @@ class Request(NamedTuple):
     """What is asked.
 
     Attributes:
-        model: An artefact of 'cruciform deploy', a run, or a model directory.
+        model: An artifact of 'cruciform deploy', a run, or a model directory.
         inputs: A folder of images, or a set of shards.
         out: The file to write.
         threads: Of the engine, in each worker.
-        trust: Whether an artefact may be opened that could do harm if it were forged.
+        trust: Whether an artifact may be opened that could do harm if it were forged.
     """
 
     model: str
@@ -40,11 +40,11 @@ def check_request(request: Request) -> None:
 
 def check_model(path: Path) -> str:
     """Returns what tells the kind of a folder, or raises where it is none that can be predicted with."""
-    for file in (ARTEFACT, RUN, MODEL):
+    for file in (ARTIFACT, RUN, MODEL):
         if (path / file).is_file():
             return file
     raise OptionError(
-        f"{describe_path(path)} To predict with, name an artefact of 'cruciform deploy', a run of 'cruciform train' or "
+        f"{describe_path(path)} To predict with, name an artifact of 'cruciform deploy', a run of 'cruciform train' or "
         "a model directory"
     )
 

@@ -1,4 +1,4 @@
-"""Charts as HTML and SVG, without a script: bars, lines and filters. Colours come from the page's style."""
+"""Charts as HTML and SVG, without a script: bars, lines and filters. Colors come from the page's style."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -78,17 +78,17 @@ class _Frame:
                 turn = f"rotate(-35 {_n(at)} {_n(foot - 4)})"
                 text = x.names[number]
                 parts.append(element("text", text, x=_n(at), y=_n(foot - 4), text_anchor="end", transform=turn))
-        centre, middle = (left + width - right) / 2, (top + height - bottom) / 2
+        center, middle = (left + width - right) / 2, (top + height - bottom) / 2
         beside = left - 16 - LETTER * max(len(y.write(value)) for value in self.ticks_y)
         turned = f"rotate(-90 {_n(beside)} {_n(middle)})"
         shared = {"text_anchor": "middle", "class_": "axis"}
-        parts.append(element("text", x.label, x=_n(centre), y=_n(height - 4), **shared))
+        parts.append(element("text", x.label, x=_n(center), y=_n(height - 4), **shared))
         parts.append(element("text", y.label, x=_n(beside), y=_n(middle), transform=turned, **shared))
         return parts
 
 
 def bar(share: float, *, of: float | None = None, kind: str = "one") -> Html:
-    """Returns a bar from 0 to 1, and in a paler colour, below it, the one that it is compared with."""
+    """Returns a bar from 0 to 1, and in a paler color, below it, the one that it is compared with."""
     own = element("i", class_=kind, style=f"width:{_percent(share)}")
     if of is None:
         return element("div", own, class_="bar")
@@ -147,7 +147,7 @@ def tiles_svg(tiles: Sequence[Tile], *, columns: int, label: str) -> Html:
         left, top = (index % columns) * (width + GAP), (index // columns) * (height + GAP)
         parts.append(element("rect", x=_n(left), y=_n(top), width=width, height=height, class_="frame"))
         parts += [
-            element("rect", x=_n(left + j), y=_n(top + i), width=1, height=1, fill=colour(value))
+            element("rect", x=_n(left + j), y=_n(top + i), width=1, height=1, fill=color(value))
             for i, row in enumerate(tile)
             for j, value in enumerate(row)
             if value is not None
@@ -178,8 +178,8 @@ def spectrum_svg(values: Sequence[float], rank: float) -> Html:
     return element("svg", parts, viewBox="0 0 330 130", class_="spectrum", role="img", aria_label="singular values")
 
 
-def colour(value: float) -> str:
-    """Returns the colour of a weight from −1 to 1."""
+def color(value: float) -> str:
+    """Returns the color of a weight from −1 to 1."""
     end = POSITIVE if value > 0 else NEGATIVE
     share = min(1.0, abs(value))
     return "#" + "".join(f"{round(zero + share * (full - zero)):02x}" for zero, full in zip(ZERO, end, strict=True))

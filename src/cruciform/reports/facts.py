@@ -109,7 +109,7 @@ class Facts:
         filters: Of every layer with a window.
         training: Of a run.
         card: What a model directory says of itself, its accuracy for instance.
-        deployments: What ``cruciform deploy`` said of each artefact.
+        deployments: What ``cruciform deploy`` said of each artifact.
         circumstances: Date, versions and hardware.
     """
 
@@ -157,7 +157,7 @@ def gather_facts(
         input_size: Of one input.
         run: What is known of a run besides.
         rounds: How often layers are timed; 0 leaves times out.
-        deployments: Artefacts of ``cruciform deploy``, besides those inside the directory.
+        deployments: Artifacts of ``cruciform deploy``, besides those inside the directory.
     """
     path = Path(name)
     directory = path if run or (path / CARD).is_file() else None
@@ -249,7 +249,7 @@ def _filters(model: nn.Module) -> list[LayerFilters]:
 
 
 def _deployments(directory: Path | None, others: Sequence[Path]) -> Iterator[Mapping[str, Any]]:
-    """Yields what is known of artefacts within a directory, and of some more."""
+    """Yields what is known of artifacts within a directory, and of some more."""
     inside = sorted({*directory.glob(f"*/{DEPLOYED}"), *directory.glob(f"*/*/{DEPLOYED}")}) if directory else []
     for path in (*inside, *(other / DEPLOYED for other in others)):
         try:

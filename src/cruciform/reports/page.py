@@ -126,7 +126,7 @@ def _costs(facts: Facts) -> Html:
     for layer in shown:
         cells += [element("div", layer.name, class_="name"), *_bars(layer, most_macs, most_params, most_time)]
     replaced = [layer for layer in shown if layer.replaced]
-    text = "Colour: the layer as it is; grey below it: the dense convolution in its place." if replaced else ""
+    text = "Color: the layer as it is; grey below it: the dense convolution in its place." if replaced else ""
     if most_time:
         text += " Milliseconds: PyTorch on one thread, batch size 1, the shortest time; engines differ."
     else:

@@ -13,7 +13,7 @@ from cruciform.training.engine.sample_images import first_images
 from cruciform.training.evaluate_run import data_of
 from cruciform.training.run.journal import read_journal
 from cruciform.training.run.run import Run
-from cruciform.training.runtime.runtime import Alone
+from cruciform.training.runtime.runtime import SingleProcess
 from cruciform.training.setup.recipe_data import open_datasets
 from cruciform.training.setup.recipe_network import build_model
 
@@ -30,7 +30,7 @@ def read_run(directory: Path) -> RunFacts:
     recipe, (classes, _) = run.recipe(), data_of(run)
 
     def images(count: int) -> Tensor:
-        return first_images(recipe, open_datasets(recipe.data, Alone(torch.device("cpu")))[0], count)
+        return first_images(recipe, open_datasets(recipe.data, SingleProcess(torch.device("cpu")))[0], count)
 
     network = run.network(recipe)
     try:

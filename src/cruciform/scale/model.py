@@ -16,7 +16,7 @@ PASSES = 3  # forward, and twice as much backward
 BITS_IN_A_BYTE = 8
 
 
-class Cost(NamedTuple):
+class TrainingCost(NamedTuple):
     """What is known of a network.
 
     Attributes:
@@ -33,7 +33,7 @@ class Cost(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """What is to be done.
 
     Attributes:
@@ -86,7 +86,7 @@ class Estimate:
     dollars: float
 
 
-def estimate(cost: Cost, job: Job, assumed: Assumptions) -> Estimate:
+def estimate(cost: TrainingCost, job: TrainingJob, assumed: Assumptions) -> Estimate:
     """Returns what a job would take with a network."""
     rate = assumed.peak * assumed.utilisation * (assumed.realised if cost.thin else 1) / (2 * PASSES * cost.macs)
     step = assumed.images_per_gpu / rate
@@ -116,7 +116,7 @@ def estimate(cost: Cost, job: Job, assumed: Assumptions) -> Estimate:
     )
 
 
-def _reduce_seconds(gradient: float, job: Job, assumed: Assumptions) -> float:
+def _reduce_seconds(gradient: float, job: TrainingJob, assumed: Assumptions) -> float:
     nodes = -(-job.gpus // int(assumed.gpus_per_node))
     if nodes == 1:
         return 0.0

@@ -71,7 +71,7 @@ class Bounds:
 
     @property
     def most_operations(self) -> int:
-        """How many operations on tensors may be called; some rules of initialisation set filter by filter."""
+        """How many operations on tensors may be called; some rules of initialization set filter by filter."""
         return OPERATIONS * (self.tensors + self.filters) + 5_000
 
     @property

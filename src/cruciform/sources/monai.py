@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cruciform.sources.network_library import SOURCES, Source, checked_name, import_library
+from cruciform.sources.network_library import SOURCES, NetworkLibrary, checked_name, import_library
 
 Options = Callable[[int], dict[str, Any]]
 """From the rank to what a network is usually given."""
@@ -151,4 +151,4 @@ def _input_size(name: str, model: nn.Module) -> tuple[int, ...]:
     return (1, *[SIDES.get(base, 64)] * rank)
 
 
-SOURCES.add("monai", Source(_names, _build, _input_size))
+SOURCES.add("monai", NetworkLibrary(_names, _build, _input_size))

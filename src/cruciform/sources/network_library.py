@@ -12,7 +12,7 @@ from cruciform.registry import Registry, did_you_mean
 
 
 @dataclass(frozen=True)
-class Source:
+class NetworkLibrary:
     """A library of networks.
 
     Attributes:
@@ -29,7 +29,7 @@ class Source:
     preprocessing: Callable[[nn.Module], dict[str, Any] | None] = lambda model: None
 
 
-SOURCES: Registry[Source] = Registry("source of networks")
+SOURCES: Registry[NetworkLibrary] = Registry("source of networks")
 
 
 def import_library(module: Literal["timm", "torchvision.models", "monai.networks.nets"], extra: str) -> Any:

@@ -8,7 +8,7 @@ from torch import nn
 from cruciform.errors import UnknownNameError
 from cruciform.models.network import Network
 from cruciform.models.zoo import create_model, list_models
-from cruciform.sources.network_library import SOURCES, Source
+from cruciform.sources.network_library import SOURCES, NetworkLibrary
 from cruciform.sources.network_names import unknown_network
 
 
@@ -24,4 +24,4 @@ def _input_size(name: str, model: nn.Module) -> tuple[int, ...]:
     return model.config.input_shape
 
 
-SOURCES.add("zoo", Source(list_models, _build, _input_size))
+SOURCES.add("zoo", NetworkLibrary(list_models, _build, _input_size))

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from cruciform.sources.network_library import SOURCES, Source, checked_name, import_library
+from cruciform.sources.network_library import SOURCES, NetworkLibrary, checked_name, import_library
 
 
 def _timm() -> Any:
@@ -28,7 +28,7 @@ def _input_size(name: str, model: nn.Module) -> tuple[int, ...]:
 
 
 def _preprocessing(model: nn.Module) -> dict[str, Any] | None:
-    """Returns a resize and a centre crop, as timm evaluates; its interpolation, often bicubic, is ours: bilinear."""
+    """Returns a resize and a center crop, as timm evaluates; its interpolation, often bicubic, is ours: bilinear."""
     config = getattr(model, "pretrained_cfg", None) or {}
     (_, *extents), mean, std = config.get("input_size", ()) or (0,), config.get("mean"), config.get("std")
     if not mean or not std or len(set(extents)) != 1:
@@ -38,7 +38,7 @@ def _preprocessing(model: nn.Module) -> dict[str, Any] | None:
         "mean": [255 * value for value in mean],
         "deviation": [255 * value for value in std],
     }
-    return {"prepare": [{"kind": "centre-crop", "size": extents[0]}], "data": data}
+    return {"prepare": [{"kind": "center-crop", "size": extents[0]}], "data": data}
 
 
-SOURCES.add("timm", Source(_names, _build, _input_size, _preprocessing))
+SOURCES.add("timm", NetworkLibrary(_names, _build, _input_size, _preprocessing))

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from cruciform.sources.network_library import SOURCES, Source, checked_name, import_library
+from cruciform.sources.network_library import SOURCES, NetworkLibrary, checked_name, import_library
 
 LARGE = {"inception_v3": 299, "quantized_inception_v3": 299, "ssd300_vgg16": 300, "ssdlite320_mobilenet_v3_large": 320}
 CLIP = (3, 16, 112, 112)
@@ -91,4 +91,4 @@ class DetectorParts(nn.Module):
         return outputs
 
 
-SOURCES.add("torchvision", Source(_names, _build, _input_size))
+SOURCES.add("torchvision", NetworkLibrary(_names, _build, _input_size))

@@ -36,12 +36,12 @@ from cruciform.plan import LayerPlan
 from cruciform.sources.bounds import Bounds, bounded
 from cruciform.sources.build_network import build_network
 from cruciform.spec import check_keys
-from cruciform.store import recognize as recognise
+from cruciform.store import recognize
 from cruciform.store.interface import Interface, read_interface
 
 FORMAT = 1
 MOST_INPUT = 1 << 28  # values of one input: volumes of 640 a side
-CARD, WEIGHTS, REPORT = recognise.CARD, recognise.WEIGHTS, "report.json"
+CARD, WEIGHTS, REPORT = recognize.CARD, recognize.WEIGHTS, "report.json"
 OURS = {CARD, WEIGHTS, REPORT, "README.md", "budget.md", "budget.json", "front.png", "layers.png"}
 """What we write into model directories."""
 PRECISIONS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -107,12 +107,12 @@ def save(
 
 
 def _refuse_collapsed(model: nn.Module) -> None:
-    """Raises where a layer was collapsed to a convolution that the base, whose own pads or standardises, has not."""
+    """Raises where a layer was collapsed to a convolution that the base, whose own pads or standardizes, has not."""
     for name, plan in converted_plans(model).items():
         layers = [layer for layer in model.get_submodule(name).modules() if isinstance(layer, CompositeConv)]
         if plan not in [layer.plan for layer in layers]:
             raise StoreError(
-                f"{name} was collapsed, and its base has another convolution there, which pads or standardises by "
+                f"{name} was collapsed, and its base has another convolution there, which pads or standardizes by "
                 "itself; save the network before you collapse it, and collapse what load returns"
             )
 
@@ -297,7 +297,7 @@ def _read_card(directory: Path) -> dict[str, Any]:
     try:
         card = read_json(path)
     except DamagedError as error:
-        why = error if path.exists() else recognise.describe_path(directory)
+        why = error if path.exists() else recognize.describe_path(directory)
         raise StoreError(f"{directory} is not a model directory: {why}") from error
     known = KEYS | (KNOWN_SINCE & set(card)) if isinstance(card, dict) else KEYS
     check_keys(card, known, str(path), StoreError)

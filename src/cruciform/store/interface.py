@@ -26,7 +26,7 @@ def read_interface(data: Mapping[str, Any], where: str) -> Interface:
     """Reads what a file says of it; what it does not say is not known.
 
     Args:
-        data: What the file holds. Artefacts of older versions call preprocessing ``preparation``.
+        data: What the file holds. Artifacts of older versions call preprocessing ``preparation``.
         where: The file, for the message.
     """
     preprocessing = data.get("preprocessing") or data.get("preparation")

@@ -3,7 +3,7 @@
 import stat
 from pathlib import Path
 
-CARD, WEIGHTS, RUN_RECIPE, ARTEFACT = "model.json", "model.safetensors", "recipe.json", "deploy.json"
+CARD, WEIGHTS, RUN_RECIPE, ARTIFACT = "model.json", "model.safetensors", "recipe.json", "deploy.json"
 SAVED = {CARD: "a model directory", RUN_RECIPE: "a run of 'cruciform train'"}
 """Files that tell a directory which a network can be read from."""
 
@@ -43,7 +43,7 @@ def describe_path(path: Path) -> str:
         return _describe_directory(path)
     if not stat.S_ISREG(mode):
         return f"{path} is not a regular file, but a pipe, a device or a socket."
-    if path.name in (CARD, WEIGHTS, RUN_RECIPE, ARTEFACT) and (is_saved(path.parent) or path.name == ARTEFACT):
+    if path.name in (CARD, WEIGHTS, RUN_RECIPE, ARTIFACT) and (is_saved(path.parent) or path.name == ARTIFACT):
         return f"{path} is one file of a directory; give the directory: {path.parent}."
     suffix = path.suffix.lower()
     said = PICKLE if suffix in PICKLES else ENDINGS.get(suffix) or _by_magic(path)
@@ -64,8 +64,8 @@ def _describe_directory(path: Path) -> str:
     if is_saved(path):
         kind = next(what for file, what in SAVED.items() if (path / file).is_file())
         return f"{path} is {kind}."
-    if (path / ARTEFACT).is_file():
-        return f"{path} is an artefact of 'cruciform deploy'; give the network that it was made of, or predict with it."
+    if (path / ARTIFACT).is_file():
+        return f"{path} is an artifact of 'cruciform deploy'; give the network that it was made of, or predict with it."
     if (path / WEIGHTS).is_file():
         return f"{path} holds {WEIGHTS} without a {CARD}, so nothing says what network the weights are of."
     inside = "is empty" if not any(path.iterdir()) else f"holds neither {CARD} nor {RUN_RECIPE}"

@@ -27,7 +27,7 @@ from cruciform.training.recipe.cookbook import load_recipe, make_recipe
 from cruciform.training.recipe.recipe import ModelTable, Recipe
 from cruciform.training.run.checkpoint import Checkpoint
 from cruciform.training.run.run import Run
-from cruciform.training.runtime.runtime import Alone, pick_device
+from cruciform.training.runtime.runtime import SingleProcess, pick_device
 from cruciform.training.setup.recipe_data import open_datasets
 from cruciform.training.setup.recipe_network import build_model
 
@@ -82,8 +82,8 @@ def judge(
     elif (directory / CARD).is_file():
         made = _recipe_for(directory, recipe, data, changes)
         # What the recipe would do to the network that it trains has been done to this one, or never will be.
-        optimiser = made.optimiser.model_copy(update={"rates": {}})
-        untrained: dict[str, Any] = {"average": None, "lookahead": None, "freeze": {}, "optimiser": optimiser}
+        optimizer = made.optimizer.model_copy(update={"rates": {}})
+        untrained: dict[str, Any] = {"average": None, "lookahead": None, "freeze": {}, "optimizer": optimizer}
         made = made.model_copy(update={"model": ModelTable(name=str(directory)), **untrained})
     else:
         raise RunError(f"{describe_path(directory)} It is neither a run nor a model directory; give what cruciform "
@@ -107,7 +107,7 @@ def _recipe_for(directory: Path, recipe: str | None, data: str | None, changes: 
     kind = _kind_of(str(data))
     images = {**own["data"], "short_side": None} if kind in ONE_SIZE else own["data"]
     table = {"kind": kind, "path": data, **{key: value for key, value in images.items() if value is not None}}
-    untrained = {"epochs": 1, "batch": 1, "optimiser": {"kind": "sgd", "rate": 0.1}}
+    untrained = {"epochs": 1, "batch": 1, "optimizer": {"kind": "sgd", "rate": 0.1}}
     made = {"model": {"name": str(directory)}, "data": table, "prepare": own["prepare"], **untrained}
     return make_recipe(made, changes, str(directory / CARD))
 
@@ -141,7 +141,7 @@ def trained_network(directory: Path) -> Trained:
     run = Run(directory)
     recipe, checkpoint = run.recipe(), _newest(run)
     classes, size = data_of(run, checkpoint)
-    learner = _restore(recipe, run, checkpoint, Alone(pick_device("cpu")), classes=classes)
+    learner = _restore(recipe, run, checkpoint, SingleProcess(pick_device("cpu")), classes=classes)
     said = {"preprocessing": preprocessing_of(recipe), "classes": _class_names(checkpoint, classes)}
     return Trained(learner.evaluated(), size, read_interface(said, str(directory)))
 
@@ -174,7 +174,7 @@ def data_of(run: Run, checkpoint: Checkpoint | None = None) -> tuple[int, tuple[
     ):
         return classes, tuple(size)
     recipe = run.recipe()
-    _, test = open_datasets(recipe.data, Alone(pick_device("cpu")))
+    _, test = open_datasets(recipe.data, SingleProcess(pick_device("cpu")))
     return len(test.classes), input_size(test, recipe.prepare)
 
 
@@ -185,7 +185,7 @@ def _newest(run: Run) -> Checkpoint:
     return checkpoint
 
 
-def _restore(recipe: Recipe, run: Run, checkpoint: Checkpoint, runtime: Alone, *, classes: int) -> Learner:
+def _restore(recipe: Recipe, run: Run, checkpoint: Checkpoint, runtime: SingleProcess, *, classes: int) -> Learner:
     """Returns a learner as a checkpoint of a run left it."""
     bounds = Bounds.of(tensor.shape for tensor in checkpoint.tensors.values())
     what = str(run.directory / RUN_RECIPE)
@@ -198,7 +198,7 @@ def _restore(recipe: Recipe, run: Run, checkpoint: Checkpoint, runtime: Alone, *
 
 
 def _judge(recipe: Recipe, run: Run | None, device: str, advance: Callable[[int, int], None]) -> Judgement:
-    runtime = Alone(pick_device(device))
+    runtime = SingleProcess(pick_device(device))
     table = recipe.data
     if run or table.whiten or table.holdout:
         _, test = open_datasets(table, runtime)

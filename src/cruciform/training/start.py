@@ -15,11 +15,11 @@ from cruciform.training.backends import (
 from cruciform.training.backends.backend import BACKENDS, Job
 from cruciform.training.engine.loop import train
 from cruciform.training.recipe.cookbook import load_recipe
-from cruciform.training.recipe.python_objects import Inputs
+from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.run.observer import Observer
 from cruciform.training.run.run import Run
-from cruciform.training.runtime.runtime import Alone, pick_device
+from cruciform.training.runtime.runtime import SingleProcess, pick_device
 
 
 def start(job: Job, backend: str = "local") -> bool:
@@ -53,6 +53,6 @@ def train_network(
         observers: Who shall be told what happens.
     """
     made = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
-    inputs = Inputs(model=model, transform=transform)
-    runtime = Alone(pick_device(device))
+    inputs = PythonObjects(model=model, transform=transform)
+    runtime = SingleProcess(pick_device(device))
     return train(made, Run(Path(run)), runtime, resume=resume, observers=observers, inputs=inputs).evaluated()

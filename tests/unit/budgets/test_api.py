@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 from cruciform import convert, create_model, load
 from cruciform.budgets import survey
 from cruciform.budgets.budget_plan import Limit, plan_budget
-from cruciform.budgets.costs import Cost, CostTable, Kind
+from cruciform.budgets.costs import CostTable, Kind, LayerCost
 from cruciform.budgets.survey import MACS, PARAMS, SECONDS, Valuation, count_network
 from cruciform.cli.main import app
 from cruciform.cli.networks.budget import read_limit
-from cruciform.deployment.search.build import Setting
+from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.search.clock import Timing
 from cruciform.deployment.targets.registered import TARGETS
 from cruciform.errors import BudgetError, CruciformError, OptionError
@@ -37,8 +37,8 @@ def measured(networks: object, setting: object) -> dict[str, Timing]:
 
 
 @pytest.fixture
-def setting() -> Setting:
-    return Setting(TARGETS.get("onnxruntime"), SIZE, rounds=2)
+def setting() -> EngineSettings:
+    return EngineSettings(TARGETS.get("onnxruntime"), SIZE, rounds=2)
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def known_times(monkeypatch: pytest.MonkeyPatch) -> None:
         for scheme in ("full", "lr", "lr-join", "cross:full=0.5"):
             macs = make_plan(kind.spec, scheme).macs_from_input(kind.input_size[1:])
             slow = 9 if kind.spec.in_channels == 3 and scheme != "full" else 1
-            costs[scheme] = Cost(1e-9 * macs * slow, "" if scheme == "full" else "tail")
+            costs[scheme] = LayerCost(1e-9 * macs * slow, "" if scheme == "full" else "tail")
         return CostTable(costs, {"sf": "it is too slow to be tried"})
 
     monkeypatch.setattr(survey, "measure_kind", measure)
@@ -60,7 +60,7 @@ def known_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "time_network", lambda networks, setting: {"dense": Timing((1e-9 * macs,))})
 
 
-def test_a_budget_of_time_is_kept_and_every_layer_has_a_reason(setting: Setting, tmp_path: Path) -> None:
+def test_a_budget_of_time_is_kept_and_every_layer_has_a_reason(setting: EngineSettings, tmp_path: Path) -> None:
     plan = plan_budget(network(), setting, {SECONDS: Limit(0.6, relative=True)}, tmp_path)
     assert plan.predicted[SECONDS] <= plan.budgets[SECONDS] == 0.6 * plan.dense[SECONDS]
     assert [layer.name for layer in plan.layers] == ["0", "2", "4"]
@@ -75,14 +75,14 @@ def test_a_budget_of_time_is_kept_and_every_layer_has_a_reason(setting: Setting,
     assert plan.problems[0] == "3×3, 3 → 16 of 32×32 can't be sf here: it is too slow to be tried"
 
 
-def test_several_budgets_hold_together(setting: Setting, tmp_path: Path) -> None:
+def test_several_budgets_hold_together(setting: EngineSettings, tmp_path: Path) -> None:
     limits = {SECONDS: Limit(0.9, relative=True), MACS: Limit(0.5, relative=True)}
     plan = plan_budget(network(), setting, limits, tmp_path)
     assert all(plan.predicted[name] <= limit for name, limit in plan.budgets.items())
 
 
 @pytest.mark.slow
-def test_protected_and_important_layers_are_spared(setting: Setting, tmp_path: Path) -> None:
+def test_protected_and_important_layers_are_spared(setting: EngineSettings, tmp_path: Path) -> None:
     limits = {SECONDS: Limit(0.85, relative=True)}
     spared = plan_budget(network(), setting, limits, tmp_path, valuation=Valuation(protect=["4"]))
     assert "4" not in [layer.name for layer in spared.layers]
@@ -95,7 +95,7 @@ def test_protected_and_important_layers_are_spared(setting: Setting, tmp_path: P
         assert values[important] >= values[other]
 
 
-def test_a_trained_network_says_itself_what_a_plan_is_worth(setting: Setting, tmp_path: Path) -> None:
+def test_a_trained_network_says_itself_what_a_plan_is_worth(setting: EngineSettings, tmp_path: Path) -> None:
     model = network()
     with torch.no_grad():  # all but a cross is zero: low rank loses nothing in the last layer
         model[4].weight[:16, :, :, [0, 2]] = 0
@@ -106,14 +106,14 @@ def test_a_trained_network_says_itself_what_a_plan_is_worth(setting: Setting, tm
     assert (last.scheme, last.value) == ("lr", pytest.approx(1))
 
 
-def test_the_least_that_is_counted_is_the_least_that_can_be_had(setting: Setting, tmp_path: Path) -> None:
+def test_the_least_that_is_counted_is_the_least_that_can_be_had(setting: EngineSettings, tmp_path: Path) -> None:
     valuation = Valuation(("lr",))
     least, dense = count_network(network(), setting, valuation)
     plan = plan_budget(network(), setting, {MACS: Limit(least[MACS])}, tmp_path, valuation=valuation)
     assert (plan.predicted[MACS], plan.dense[MACS]) == (least[MACS], dense[MACS])
 
 
-def test_what_can_not_be_is_refused_with_the_reason(setting: Setting, tmp_path: Path) -> None:
+def test_what_can_not_be_is_refused_with_the_reason(setting: EngineSettings, tmp_path: Path) -> None:
     with pytest.raises(BudgetError, match="can't be met: the cheapest choice for every layer comes to"):
         plan_budget(network(), setting, {SECONDS: Limit(0.1, relative=True)}, tmp_path)
     with pytest.raises(BudgetError, match="no layer that could be something else"):
@@ -129,14 +129,14 @@ def test_what_can_not_be_is_refused_with_the_reason(setting: Setting, tmp_path: 
     [({"*": 0.0}, "above 0"), ({"*": float("nan")}, "above 0"), ({"*": -1.0}, "above 0"), ({"9": 2.0}, "no layer")],
 )
 def test_importances_are_numbers_above_0_of_layers_that_are_there(
-    setting: Setting, tmp_path: Path, importances: dict[str, float], error: str
+    setting: EngineSettings, tmp_path: Path, importances: dict[str, float], error: str
 ) -> None:
     with pytest.raises(OptionError, match=error):
         plan_budget(network(), setting, {MACS: Limit(0.9, relative=True)}, tmp_path,
                     valuation=Valuation(importances=importances))  # fmt: skip
 
 
-def test_a_layer_that_is_not_called_stays_dense_and_is_named(setting: Setting, tmp_path: Path) -> None:
+def test_a_layer_that_is_not_called_stays_dense_and_is_named(setting: EngineSettings, tmp_path: Path) -> None:
     model = network()
     model[1].auxiliary = nn.Conv2d(16, 16, 3)  # for training only, as auxiliary heads are
     plan = plan_budget(model, setting, {MACS: Limit(0.9, relative=True)}, tmp_path)
@@ -144,8 +144,10 @@ def test_a_layer_that_is_not_called_stays_dense_and_is_named(setting: Setting, t
     assert any(problem.startswith("1.auxiliary stays dense: it is not called") for problem in plan.problems)
 
 
-def test_a_layer_without_candidates_says_so(setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    only = lambda *words, tell: CostTable({"full": Cost(1e-3, "")}, {})  # noqa: E731
+def test_a_layer_without_candidates_says_so(
+    setting: EngineSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only = lambda *words, tell: CostTable({"full": LayerCost(1e-3, "")}, {})  # noqa: E731
     monkeypatch.setattr(survey, "measure_kind", only)
     plan = plan_budget(network(), setting, {MACS: Limit(1.0, relative=True)}, tmp_path)
     assert {layer.reason for layer in plan.layers} == {"kept dense: there is no other candidate that it could be here"}
@@ -202,7 +204,7 @@ def test_budgets_are_read_with_their_units() -> None:
 def test_what_is_wrong_is_said_before_anything_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cruciform.budgets.budget_plan.survey_network", None)
     limits = {SECONDS: Limit(0.5, relative=True)}
-    setting = Setting(TARGETS.get("torch"), SIZE)
+    setting = EngineSettings(TARGETS.get("torch"), SIZE)
     for wrong, valuation, error in (
         ({}, Valuation(), "a budget is missing"),
         ({"watts": Limit(1.0)}, Valuation(), "watts can't be budgeted"),

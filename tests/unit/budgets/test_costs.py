@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from cruciform.budgets import costs
-from cruciform.budgets.costs import Cost, CostTable, Kind, describe, measure_kind, surrounded
+from cruciform.budgets.costs import CostTable, Kind, LayerCost, describe, measure_kind, surrounded
 from cruciform.budgets.surroundings import Pooling, find_poolings
-from cruciform.deployment.search.build import Build, Setting
+from cruciform.deployment.search.build import Build, EngineSettings
 from cruciform.deployment.search.clock import Timing
 from cruciform.deployment.targets.registered import TARGETS
 from cruciform.errors import DeployError
@@ -22,12 +22,14 @@ KIND = Kind(ConvSpec(16, 16, 3, padding=1), (16, 20, 20))
 
 
 @pytest.fixture
-def setting() -> Setting:
-    return Setting(TARGETS.get("onnxruntime"), (3, 32, 32), rounds=3)
+def setting() -> EngineSettings:
+    return EngineSettings(TARGETS.get("onnxruntime"), (3, 32, 32), rounds=3)
 
 
 @pytest.mark.slow
-def test_costs_are_measured_once_and_kept(setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_costs_are_measured_once_and_kept(
+    setting: EngineSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = measure_kind(KIND, ["lr", "lr-join"], setting, tmp_path)
     assert list(first.costs) == ["full", "lr", "lr-join"]
     assert all(0 < cost.seconds < 1 for cost in first.costs.values())
@@ -43,13 +45,13 @@ def test_costs_are_measured_once_and_kept(setting: Setting, tmp_path: Path, monk
 
 
 def test_times_are_known_for_one_engine_and_so_many_rounds(
-    setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    setting: EngineSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured: list[tuple[int, bool]] = []
 
-    def measure(kind: Kind, schemes: list[str], setting: Setting, tell: object) -> CostTable:
+    def measure(kind: Kind, schemes: list[str], setting: EngineSettings, tell: object) -> CostTable:
         measured.append((setting.rounds, vars(setting.target).get("_compiled", False)))
-        return CostTable({scheme: Cost(1.0, "") for scheme in schemes}, {})
+        return CostTable({scheme: LayerCost(1.0, "") for scheme in schemes}, {})
 
     monkeypatch.setattr(costs, "_measure", measure)
     plain, compiled = (replace(setting, target=TARGETS.get(name)) for name in ("torch", "torch-compile"))
@@ -63,7 +65,7 @@ def test_times_are_known_for_one_engine_and_so_many_rounds(
 
 
 @pytest.mark.slow
-def test_more_candidates_are_measured_beside_the_dense_layer(setting: Setting, tmp_path: Path) -> None:
+def test_more_candidates_are_measured_beside_the_dense_layer(setting: EngineSettings, tmp_path: Path) -> None:
     first = measure_kind(KIND, ["lr"], setting, tmp_path)
     more = measure_kind(KIND, ["lr", "sf"], setting, tmp_path)
     assert more.costs["lr"] == first.costs["lr"]
@@ -71,7 +73,7 @@ def test_more_candidates_are_measured_beside_the_dense_layer(setting: Setting, t
 
 
 def test_what_an_engine_can_not_run_is_left_out_with_the_reason(
-    setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    setting: EngineSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing = {"tail", "split"}
 
@@ -94,7 +96,7 @@ def test_what_an_engine_can_not_run_is_left_out_with_the_reason(
 
 
 def test_a_full_disk_is_not_remembered_of_a_layer(
-    setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    setting: EngineSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def build(*words: object) -> str:
         raise DeployError("no space left") from OSError(28, "no space left")
@@ -106,12 +108,12 @@ def test_a_full_disk_is_not_remembered_of_a_layer(
 
 
 def test_layers_are_timed_on_as_many_maps_as_an_image_becomes(
-    setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    setting: EngineSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Frames that are folded into the batch: a saving counts for each of them."""
     batches: set[tuple[int, int]] = set()
 
-    def build(network: object, build: Build, there: Setting, *words: object) -> str:
+    def build(network: object, build: Build, there: EngineSettings, *words: object) -> str:
         batches.add((there.batch, 0))
         return ""
 

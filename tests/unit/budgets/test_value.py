@@ -36,7 +36,7 @@ def test_the_share_hardly_depends_on_the_number_of_channels() -> None:
     assert few == pytest.approx(many, abs=0.05)
 
 
-def test_neighbouring_taps_are_correlated() -> None:
+def test_neighboring_taps_are_correlated() -> None:
     kernel = natural_kernel(ConvSpec(64, 64, 3))
     near = torch.corrcoef(torch.stack([kernel[..., 0, 0].flatten(), kernel[..., 0, 1].flatten()]))[0, 1]
     far = torch.corrcoef(torch.stack([kernel[..., 0, 0].flatten(), kernel[..., 2, 2].flatten()]))[0, 1]

@@ -11,11 +11,11 @@ from cruciform.data.open_dataset import open_dataset
 from cruciform.data.order import Order
 from cruciform.data.samples.source import ArraySource, Opening, Part, is_grouped
 from cruciform.data.sets.folder import decode
-from cruciform.data.transforms.transforms import CentreCrop, Mirror, RandomCrop
-from cruciform.data.transforms.whitening import Whitening, fit_zca, normalise_contrast, whiten
+from cruciform.data.transforms.transforms import CenterCrop, Mirror, RandomCrop
+from cruciform.data.transforms.whitening import Whitening, fit_zca, normalize_contrast, whiten
 from cruciform.errors import DataError
 from cruciform.training.recipe.recipe import DataTable
-from cruciform.training.runtime.runtime import Alone
+from cruciform.training.runtime.runtime import SingleProcess
 from cruciform.training.setup.recipe_data import open_datasets
 
 
@@ -44,7 +44,7 @@ def test_what_is_held_out_of_a_folder_is_of_all_classes(tmp_path: Path) -> None:
         for number in range(10):
             Image.new("RGB", (4, 4)).save(tmp_path / "train" / name / f"{number}.png")
     table = DataTable(kind="folder", path=str(tmp_path), holdout=6)
-    train, test = open_datasets(table, Alone(torch.device("cpu")))
+    train, test = open_datasets(table, SingleProcess(torch.device("cpu")))
     assert np.bincount(test.labels).tolist() == [2, 2, 2]
     assert np.bincount(train.labels).tolist() == [8, 8, 8]
     assert [train[number].label for number in range(24)] == train.labels.tolist()
@@ -70,7 +70,7 @@ def test_an_image_too_small_for_its_window_is_named(tmp_path: Path) -> None:
     source = open_dataset("folder", Opening(tmp_path, "train"))
     whole = Part(Part(source, [0]), [0])
     with pytest.raises(DataError, match=r"small.png: a window of 16 can't .* of \(10, 12\).*data.short_side=16"):
-        Loader(whole, Order(1, 1), (CentreCrop(16),)).read(0)
+        Loader(whole, Order(1, 1), (CenterCrop(16),)).read(0)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_classes_in_one_piece_each_are_known_in_any_order(labels: list[int], gro
 
 def test_what_is_held_out_of_cifar10_are_the_last(tmp_path: Path) -> None:
     table = DataTable(kind="cifar10", path=str(cifar(tmp_path)), holdout=5)
-    train, test = open_datasets(table, Alone(torch.device("cpu")))
+    train, test = open_datasets(table, SingleProcess(torch.device("cpu")))
     assert (train.numbers, test.numbers) == (range(15), range(15, 20))
 
 
@@ -109,9 +109,9 @@ def test_broken_cifar10_is_said(tmp_path: Path) -> None:
         open_dataset("cifar10", Opening(folder, "test"))
 
 
-def jpeg(size: tuple[int, int], colour: tuple[int, int, int] = (200, 100, 50)) -> bytes:
+def jpeg(size: tuple[int, int], color: tuple[int, int, int] = (200, 100, 50)) -> bytes:
     buffer = io.BytesIO()
-    Image.new("RGB", size, colour).save(buffer, "JPEG", quality=95)
+    Image.new("RGB", size, color).save(buffer, "JPEG", quality=95)
     return buffer.getvalue()
 
 
@@ -134,11 +134,11 @@ def test_grey_of_16_bits_keeps_its_greys(short_side: int | None) -> None:
 
 
 def test_a_folder_is_sorted_and_its_folders_are_the_classes(tmp_path: Path) -> None:
-    for name, colour in (("tench", (255, 0, 0)), ("church", (0, 255, 0))):
+    for name, color in (("tench", (255, 0, 0)), ("church", (0, 255, 0))):
         for number in (2, 1):
             path = tmp_path / "train" / name / f"{number}.JPEG"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(jpeg((20, 20), colour))
+            path.write_bytes(jpeg((20, 20), color))
     (tmp_path / "train" / "church" / "notes.txt").write_text("not an image")
     source = open_dataset("folder", Opening(tmp_path, "train"))
     assert source.classes == ("church", "tench")
@@ -188,13 +188,13 @@ def array_source(samples: int = 40, size: int = 8) -> ArraySource:
 
 
 def test_whitened_images_have_the_covariance_that_the_formula_says() -> None:
-    rows = normalise_contrast(array_source(5000, 3).images.reshape(5000, -1).astype(np.float32), 55.0)
+    rows = normalize_contrast(array_source(5000, 3).images.reshape(5000, -1).astype(np.float32), 55.0)
     assert np.allclose(np.linalg.norm(rows, axis=1), 55, rtol=1e-5)
     assert np.allclose(rows.mean(axis=1), 0, atol=1e-4)
     mean, matrix = fit_zca(rows, 0.1)
     assert np.allclose(matrix, matrix.T, atol=1e-6)
-    centred = rows.astype(np.float64) - mean
-    covariance = centred.T @ centred / len(rows)
+    centerd = rows.astype(np.float64) - mean
+    covariance = centerd.T @ centerd / len(rows)
     # P (C + εI) P = I
     assert np.allclose(matrix @ (covariance + 0.1 * np.eye(27)) @ matrix, np.eye(27), atol=1e-4)
 
@@ -219,8 +219,8 @@ def test_whitening_is_kept_checked_and_equal_to_the_bit(tmp_path: Path, monkeypa
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_flat_images_survive_contrast_normalisation() -> None:
-    assert (normalise_contrast(np.full((2, 12), 7, np.float32), 55.0) == 0).all()
+def test_flat_images_survive_contrast_normalization() -> None:
+    assert (normalize_contrast(np.full((2, 12), 7, np.float32), 55.0) == 0).all()
 
 
 @pytest.mark.parametrize("threads", [0, 1, 3])
@@ -263,7 +263,7 @@ def test_images_of_different_sizes_say_what_to_do(tmp_path: Path) -> None:
     source = open_dataset("folder", Opening(tmp_path, "train"))
     with pytest.raises(DataError, match="different sizes .*end the transforms with a crop"):
         Loader(source, Order(2, 2)).read(0)
-    assert Loader(source, Order(2, 2), (CentreCrop(16),)).read(0).images.shape == (2, 3, 16, 16)
+    assert Loader(source, Order(2, 2), (CenterCrop(16),)).read(0).images.shape == (2, 3, 16, 16)
 
 
 def test_an_error_in_a_reading_thread_reaches_the_caller() -> None:

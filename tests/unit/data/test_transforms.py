@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cruciform.data.samples.randomness import KeyedGenerator
-from cruciform.data.transforms.transforms import Augmentation, CentreCrop, Mirror, RandomCrop, RandomResizedCrop
+from cruciform.data.transforms.transforms import Augmentation, CenterCrop, Mirror, RandomCrop, RandomResizedCrop
 from cruciform.errors import DataError
 
 
@@ -46,9 +46,9 @@ def test_a_padded_crop_is_a_window_of_the_padded_image(
     assert any(np.array_equal(window, other) for row in windows for other in row)
 
 
-def test_the_centre_crop_is_the_papers_test_crop() -> None:
+def test_the_center_crop_is_the_papers_test_crop() -> None:
     image = picture(32, 32, 3)
-    assert np.array_equal(CentreCrop(30)(image, dice()), image[1:31, 1:31])
+    assert np.array_equal(CenterCrop(30)(image, dice()), image[1:31, 1:31])
 
 
 def test_mirror_turns_left_and_right_half_of_the_time() -> None:

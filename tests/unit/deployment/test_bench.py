@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cruciform.deployment.bench.bench import Bench, Row, Suite, _realised
-from cruciform.deployment.bench.bench_result import check_result, read_parts, record_bench, summarise
+from cruciform.deployment.bench.bench_result import check_result, read_parts, record_bench, summarize
 from cruciform.deployment.bench.suites import SUITES
 from cruciform.deployment.search.build import Build
 from cruciform.deployment.search.clock import Timing
@@ -38,12 +38,12 @@ def made(suite: Suite, batch: int) -> Bench:
 
 
 def test_names_in_a_summary() -> None:
-    assert list(summarise(made(SUITES["vgg"][0], 16))) == [
+    assert list(summarize(made(SUITES["vgg"][0], 16))) == [
         "ort_f32_b16_lr", "ort_f32_b16_lr_join", "ort_f32_b16_lr_join_wfull",
     ]  # fmt: skip
     unet, resnet = SUITES["volumes"]
-    assert next(iter(summarise(made(unet, 1)))) == "ort_f32_unet"
-    assert next(iter(summarise(made(resnet, 4)))) == "ort_f32_b4_resnet"
+    assert next(iter(summarize(made(unet, 1)))) == "ort_f32_unet"
+    assert next(iter(summarize(made(resnet, 4)))) == "ort_f32_b4_resnet"
 
 
 def test_a_bench_does_not_take_the_place_of_another_suites(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 
 from cruciform import convert
-from cruciform.deployment.artifact import open_artefact, ship, verdict
+from cruciform.deployment.artifact import open_artifact, ship, verdict
 from cruciform.deployment.parity.compare import pytorch
 from cruciform.deployment.parity.verify import verify
 from cruciform.deployment.rewrites.graph import CAT
-from cruciform.deployment.search.build import Build, Setting
+from cruciform.deployment.search.build import Build, EngineSettings
 from cruciform.deployment.search.choose import Choice, choose_build
 from cruciform.deployment.search.clock import Timing, time_engines
 from cruciform.deployment.search.layer_forms import build_form, composite_layers
@@ -75,8 +75,8 @@ def network() -> nn.Module:
     return convert(model, "lr").model.eval()
 
 
-def choose(price: Callable[[GraphModule], float]) -> tuple[Choice, Setting]:
-    setting = Setting(Paced(price), SIZE, rounds=3)
+def choose(price: Callable[[GraphModule], float]) -> tuple[Choice, EngineSettings]:
+    setting = EngineSettings(Paced(price), SIZE, rounds=3)
     return choose_build(network(), setting), setting
 
 
@@ -87,7 +87,7 @@ def some_choice(model: nn.Module) -> Choice:
 
 def test_a_network_in_training_stays_in_training() -> None:
     model = network().train()
-    setting = Setting(TARGETS.get("torch"), SIZE, rounds=1, patience=0)
+    setting = EngineSettings(TARGETS.get("torch"), SIZE, rounds=1, patience=0)
     choose_build(model, setting)
     assert all(module.training for module in model.modules())
     graph = build_form(model, {}, SIZE)
@@ -98,12 +98,12 @@ def test_a_network_in_training_stays_in_training() -> None:
 def test_what_is_not_of_32_bits_is_refused_before_it_is_timed() -> None:
     model = nn.Sequential(network(), Halved())
     with pytest.raises(DeployError, match=r"returns torch.bfloat16; what is deployed returns torch.float32"):
-        choose_build(model, Setting(TARGETS.get("torch"), SIZE, rounds=1))
+        choose_build(model, EngineSettings(TARGETS.get("torch"), SIZE, rounds=1))
 
 
 def test_weights_of_both_ranks_in_one_network_run_in_pytorch() -> None:
     model = nn.Sequential(nn.Conv3d(3, 4, 3), nn.Flatten(1, 2), nn.Conv2d(8, 4, 3), nn.Flatten(), nn.Linear(64, 2))
-    setting = Setting(TARGETS.get("torch"), (3, 4, 8, 8), rounds=1)
+    setting = EngineSettings(TARGETS.get("torch"), (3, 4, 8, 8), rounds=1)
     choice = choose_build(model, setting)
     assert choice.timing.best > 0
 
@@ -137,9 +137,9 @@ def test_the_fastest_form_of_basis_filters_is_found() -> None:
     assert choice.pays
 
 
-def test_an_artefact_computes_the_same_and_notices_damage(tmp_path: Path) -> None:
+def test_an_artifact_computes_the_same_and_notices_damage(tmp_path: Path) -> None:
     model = network()
-    setting = Setting(TARGETS.get("torch"), SIZE, rounds=2)
+    setting = EngineSettings(TARGETS.get("torch"), SIZE, rounds=2)
     choice = some_choice(model)
     report = ship(model, choice, setting, tmp_path / "out", target="torch", about={"network": "test"})
     assert report["largest_error"] < 1e-5
@@ -150,9 +150,9 @@ def test_an_artefact_computes_the_same_and_notices_damage(tmp_path: Path) -> Non
     images = np.random.default_rng(0).normal(size=(2, *SIZE)).astype(np.float32)
     with torch.no_grad():
         expected = model(torch.from_numpy(images)).numpy()
-    with pytest.raises(DeployError, match="is made for torch, and such an artefact is code"):
-        open_artefact(tmp_path / "out")
-    engine = open_artefact(str(tmp_path / "out"), trust=True)
+    with pytest.raises(DeployError, match="is made for torch, and such an artifact is code"):
+        open_artifact(tmp_path / "out")
+    engine = open_artifact(str(tmp_path / "out"), trust=True)
     assert np.allclose(engine(images), expected, atol=1e-5)
     with pytest.raises(DeployError, match=r"does not run on a ndarray of \(2, 1, 8, 8\), float32: it is made for"):
         engine(images[:, :1, :8, :8])
@@ -160,7 +160,7 @@ def test_an_artefact_computes_the_same_and_notices_damage(tmp_path: Path) -> Non
         engine(images.astype(np.float64))  # some engines would read its bits
     (tmp_path / "out" / "deploy.json").write_text("{}")
     with pytest.raises(DeployError, match="is not what 'cruciform deploy' wrote"):
-        open_artefact(tmp_path / "out")
+        open_artifact(tmp_path / "out")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("precious")
     with pytest.raises(DeployError, match="choose another name"):
@@ -179,7 +179,7 @@ def test_an_engine_that_differs_is_not_shipped(tmp_path: Path, wrong: float) -> 
             return lambda images: right(images) + wrong
 
     model = network()
-    setting = Setting(Wrong(lambda graph: 0.0), SIZE, rounds=1)
+    setting = EngineSettings(Wrong(lambda graph: 0.0), SIZE, rounds=1)
     choice = some_choice(model)
     with pytest.raises(DeployError, match="wrong differs from PyTorch by"):
         ship(model, choice, setting, tmp_path / "out", target="wrong", about={"network": "test"})
@@ -196,7 +196,7 @@ def test_layers_are_of_one_kind_only_where_all_that_decides_is_alike() -> None:
     nn.init.ones_(model[1].stage_parameters()[0][0][1])  # a bias inside: no equal dense kernel
     # Dense is the fastest alone, so that it is asked for wherever it is thought to be possible.
     price = lambda graph: 0.002 * count(graph, torch.ops.aten.conv2d.default)  # noqa: E731
-    choice = choose_build(model, Setting(Paced(price), (8, 16, 16), rounds=2))
+    choice = choose_build(model, EngineSettings(Paced(price), (8, 16, 16), rounds=2))
     assert [times.kind for times in choice.layers] == [0, 1, 2]
     assert [choice.build.forms[str(index)] == "dense" for index in range(3)] == [True, False, True]
 
@@ -229,7 +229,7 @@ def deep(layers: int) -> nn.Module:
 def test_one_time_limit_holds_for_the_whole_search(monkeypatch: pytest.MonkeyPatch) -> None:
     target = Slow(lambda graph: 0.0, monkeypatch)
     told: dict[str, float] = {}
-    setting = Setting(target, (4, 8, 8), rounds=1, patience=80)
+    setting = EngineSettings(target, (4, 8, 8), rounds=1, patience=80)
     choice = choose_build(deep(5), setting, tell=lambda what: told.setdefault(what, target.now))
     assert told["whole networks"] == 60, "layers alone get half of it, and what was begun ends; all five would take 150"
     assert told["the chosen network against the dense one"] == 70, "one network; the next would take too long"
@@ -246,7 +246,7 @@ def test_without_any_time_dense_still_wins_where_it_is_faster(monkeypatch: pytes
             return {"quick": self}
 
     target = Ways(lambda graph: 0.003 * count(graph, torch.ops.aten.conv2d.default), monkeypatch)
-    choice = choose_build(deep(3), Setting(target, (4, 8, 8), rounds=2, patience=0))
+    choice = choose_build(deep(3), EngineSettings(target, (4, 8, 8), rounds=2, patience=0))
     assert choice.build.is_dense
     assert not any(layer.seconds for layer in choice.layers)
     assert {name for name in choice.tried if name.startswith("dense")} == {"dense, plain", "dense, quick"}
@@ -255,7 +255,7 @@ def test_without_any_time_dense_still_wins_where_it_is_faster(monkeypatch: pytes
 
 def test_without_any_time_basis_filters_are_shipped_where_they_win(monkeypatch: pytest.MonkeyPatch) -> None:
     target = Slow(lambda graph: 0.02 / count(graph, torch.ops.aten.conv2d.default), monkeypatch)
-    choice = choose_build(deep(3), Setting(target, (4, 8, 8), rounds=2, patience=0))
+    choice = choose_build(deep(3), EngineSettings(target, (4, 8, 8), rounds=2, patience=0))
     assert choice.pays
     assert set(choice.build.forms.values()) == {"tail"}
 
@@ -266,7 +266,7 @@ class Two(nn.Module):
 
 
 def test_what_can_not_be_deployed_is_said_before_anything_is_measured() -> None:
-    setting = Setting(Paced(lambda graph: 0.0), SIZE, rounds=2)
+    setting = EngineSettings(Paced(lambda graph: 0.0), SIZE, rounds=2)
     with pytest.raises(DeployError, match="Two returns a tuple; what is deployed returns one tensor"):
         choose_build(Two(), setting)
     with pytest.raises(ShapeError, match=r"does not run on an input of \(3, 16, 16\)"):
@@ -279,7 +279,7 @@ def test_an_error_of_an_engine_is_told_as_one_of_deploying() -> None:
             raise LookupError("no such operation")
 
     with pytest.raises(DeployError, match="can't be written for this engine: LookupError: no such operation"):
-        choose_build(nn.Conv2d(3, 4, 1), Setting(Broken(lambda graph: 0.0), SIZE, rounds=2))
+        choose_build(nn.Conv2d(3, 4, 1), EngineSettings(Broken(lambda graph: 0.0), SIZE, rounds=2))
 
 
 def test_engines_are_timed_in_turns() -> None:

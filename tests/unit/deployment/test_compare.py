@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cruciform.deployment.parity.compare import Comparison, check_inputs, compare, pytorch, range_over_inputs
-from cruciform.deployment.search.build import Build, Setting, build_graph
+from cruciform.deployment.search.build import Build, EngineSettings, build_graph
 from cruciform.deployment.targets.registered import TARGETS
 from cruciform.deployment.targets.target import Engine
 from cruciform.errors import DeployError
@@ -39,7 +39,7 @@ class ByBatch(nn.Module):
 
 
 class InPlace(nn.Module):
-    """Normalises its input where that lies."""
+    """Normalizes its input where that lies."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,14 +124,14 @@ def test_a_network_that_changes_its_input_in_place_is_compared_on_copies() -> No
     model = InPlace().eval()
     images = check_inputs(8, SIZE)
     before = images.copy()
-    graph = build_graph(model, {}, Setting(TARGETS.get("torch"), SIZE, 4))
+    graph = build_graph(model, {}, EngineSettings(TARGETS.get("torch"), SIZE, 4))
     found = compare(model, pytorch(graph), images, batch=4, target=TARGETS.get("torch"), name="engine")
     assert found.error < 1e-5
     assert np.array_equal(images, before)
 
 
 def test_what_is_deployed_leaves_its_input_alone() -> None:
-    graph = build_graph(InPlace().eval(), {}, Setting(TARGETS.get("torch"), SIZE))
+    graph = build_graph(InPlace().eval(), {}, EngineSettings(TARGETS.get("torch"), SIZE))
     images = torch.from_numpy(check_inputs(2, SIZE))
     before = images.clone()
     graph(images)
@@ -173,5 +173,5 @@ def test_inputs_of_a_check_differ_after_a_pooling_too(size: tuple[int, ...]) -> 
 
 
 def test_a_build_is_of_the_same_shape_at_any_batch_size() -> None:
-    graph = build_graph(network(), Build({}).forms, Setting(TARGETS.get("torch"), SIZE))
+    graph = build_graph(network(), Build({}).forms, EngineSettings(TARGETS.get("torch"), SIZE))
     assert check(network(), pytorch(graph)).batches == (1, 4, 5)

@@ -52,12 +52,12 @@ def trained() -> nn.Module:
     """A network that has seen CIFAR-10 for a few seconds: the first guess of one that has not would mean nothing."""
     images, labels = read("train", 3200)
     model = network().train()
-    optimiser = torch.optim.Adam(model.parameters(), 3e-3)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
     for step in range(100):
         here = slice(step % 50 * 64, (step % 50 + 1) * 64)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         F.cross_entropy(model(images[here]), labels[here]).backward()
-        optimiser.step()
+        optimizer.step()
     return model.eval()
 
 
@@ -89,7 +89,7 @@ def test_eight_bits_are_close_to_pytorch_on_real_images(
 
 
 @pytest.mark.slow
-def test_openvinos_artefact_is_in_eight_bits(trained: nn.Module, tmp_path: Path) -> None:
+def test_openvinos_artifact_is_in_eight_bits(trained: nn.Module, tmp_path: Path) -> None:
     import openvino
 
     write("openvino-int8", trained, tmp_path, read("train", 32)[0].numpy())
@@ -111,7 +111,7 @@ def test_openvinos_artefact_is_in_eight_bits(trained: nn.Module, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_torchs_artefact_is_in_eight_bits(trained: nn.Module, tmp_path: Path) -> None:
+def test_torchs_artifact_is_in_eight_bits(trained: nn.Module, tmp_path: Path) -> None:
     write("torch-int8", trained, tmp_path, read("train", 32)[0].numpy())
     with zipfile.ZipFile(tmp_path / "model.pt2") as archive:
         (wrapper,) = [name for name in archive.namelist() if name.endswith("wrapper.cpp")]
@@ -152,7 +152,7 @@ def test_telemetry_cannot_be_imported_where_it_is_not_wanted() -> None:
     assert sys.modules.get(TELEMETRY) is before
 
 
-def test_the_list_of_targets_loads_no_quantiser() -> None:
+def test_the_list_of_targets_loads_no_quantizer() -> None:
     loaded = "{'nncf', 'torchao', 'openvino'} & set(sys.modules)"
     code = f"import sys, cruciform.deployment.targets.registered; print(*{loaded})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cruciform.deployment.search.build import Build, Setting, build_engine, noise
+from cruciform.deployment.search.build import Build, EngineSettings, build_engine, noise
 from cruciform.deployment.targets.registered import TARGETS
 
 pytest.importorskip("openvino")
@@ -32,7 +32,7 @@ def test_an_activation_behind_a_max_pooling_stays_behind_it(tmp_path: Path) -> N
     torch.manual_seed(0)
     activations = (nn.GELU(), nn.SiLU(), nn.Hardswish(), nn.Mish(), nn.ReLU(), nn.ELU())
     model = SideBySide(*activations).eval()
-    engine = build_engine(model, Build({}), Setting(TARGETS.get("openvino"), (8, 8, 8)), tmp_path)
+    engine = build_engine(model, Build({}), EngineSettings(TARGETS.get("openvino"), (8, 8, 8)), tmp_path)
     images = 3 * noise(2, (8, 8, 8))
     with torch.no_grad():
         expected = model(torch.from_numpy(images)).numpy()
@@ -52,7 +52,7 @@ def test_an_instance_norm_stays_one_operation(affine: bool, tmp_path: Path) -> N
         nn.init.normal_(norm.weight)
         nn.init.normal_(norm.bias)
     model = nn.Sequential(nn.Conv3d(1, 4, 3), norm, nn.Hardswish(), nn.Conv3d(4, 2, 1)).eval()
-    engine = build_engine(model, Build({}), Setting(TARGETS.get("openvino"), (1, 8, 8, 8)), tmp_path)
+    engine = build_engine(model, Build({}), EngineSettings(TARGETS.get("openvino"), (1, 8, 8, 8)), tmp_path)
     kinds = {node.get_type_name() for node in openvino.Core().read_model(tmp_path / "model.xml").get_ops()}
     assert "MVN" in kinds
     assert not kinds & {"BatchNormInference", "Reshape"}, "between which volumes change their order in memory"

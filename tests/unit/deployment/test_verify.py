@@ -14,7 +14,7 @@ from cruciform.deployment.parity.compare import check_inputs, pytorch, range_ove
 from cruciform.deployment.parity.control import is_matrix, random_like
 from cruciform.deployment.parity.rescale import rescaled
 from cruciform.deployment.parity.verify import Parity, verify
-from cruciform.deployment.search.build import PLAIN, Build, Setting, build_graph, write_engine
+from cruciform.deployment.search.build import PLAIN, Build, EngineSettings, build_graph, write_engine
 from cruciform.deployment.search.layer_forms import build_form, composite_layers, why_not_dense
 from cruciform.deployment.targets.eager import Eager
 from cruciform.deployment.targets.registered import TARGETS
@@ -80,7 +80,7 @@ class Constant(nn.Module):
 
 
 def examine(model: nn.Module, target: Target, folder: Path, size: tuple[int, ...] = SIZE) -> Parity:
-    setting = Setting(target, size)
+    setting = EngineSettings(target, size)
     build = Build(dict.fromkeys(composite_layers(model), "tail"))
     graph = verification.build_graph(model, build.forms, setting)
     return verify(model, graph, write_engine(graph, PLAIN, setting, folder), build, setting, name="engine")
@@ -178,7 +178,7 @@ def test_what_8_bits_are_written_from_must_be_exact() -> None:
 
     torch.manual_seed(0)
     model = Gated(1.0).eval()
-    setting = Setting(Coarse(compiled=False), SIZE)
+    setting = EngineSettings(Coarse(compiled=False), SIZE)
     graph = build_form(model, {}, SIZE)
     assert verify(model, graph, pytorch(model), Build({}), setting, name="engine").doubt is None
     with torch.no_grad():

@@ -15,7 +15,7 @@ from cruciform.deployment.rewrites.cut import cut
 from cruciform.deployment.rewrites.graph import aten
 from cruciform.deployment.rewrites.linear import linear_as_convolution_
 from cruciform.deployment.rewrites.maps import FEWEST, volumes_as_maps_
-from cruciform.deployment.search.build import PLAIN, Build, Setting, build_engine
+from cruciform.deployment.search.build import PLAIN, Build, EngineSettings, build_engine
 from cruciform.deployment.search.layer_forms import FORMS, composite_layers
 from cruciform.deployment.targets.onnxruntime import OnnxRuntime, Way
 from cruciform.deployment.targets.registered import TARGETS
@@ -81,7 +81,7 @@ def test_a_network_of_maps_is_left_whole() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 4])
 def test_every_way_of_onnx_runtime_computes_the_same_for_any_number_of_images(batch: int, tmp_path: Path) -> None:
-    setting = Setting(TARGETS.get("onnxruntime"), SIZE, batch)
+    setting = EngineSettings(TARGETS.get("onnxruntime"), SIZE, batch)
     assert set(setting.ways()) == {PLAIN, "classifier as convolutions" if batch == 1 else "image by image"}
     model = Classifier().eval()
     for way in setting.ways():
@@ -101,7 +101,7 @@ def test_a_graph_is_the_same_after_it_was_written(way: Way, tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_maps_of_several_images_go_through_a_loop_too(tmp_path: Path) -> None:
-    setting = Setting(TARGETS.get("onnxruntime"), SIZE, 4)
+    setting = EngineSettings(TARGETS.get("onnxruntime"), SIZE, 4)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3)).eval()
     engine = build_engine(model, Build({}, "image by image"), setting, tmp_path)
     assert error_of(model, engine, SIZE, 4) < 1e-5
@@ -152,7 +152,7 @@ def test_a_converted_network_of_volumes_is_the_same_as_maps(tmp_path: Path) -> N
             nn.Conv3d(3 * FEWEST, 8, 3, padding=1), nn.ReLU(), nn.MaxPool3d(2)]  # fmt: skip
     size = (1, 8, 6, 8)
     model = convert(nn.Sequential(*wide), "cross3", input_size=size).model.eval()
-    setting = Setting(TARGETS.get("onnxruntime"), size)
+    setting = EngineSettings(TARGETS.get("onnxruntime"), size)
     for form in set(FORMS) - {"dense"}:
         build = Build(dict.fromkeys(composite_layers(model), form), "volumes as maps")
         (tmp_path / form).mkdir()
@@ -161,7 +161,7 @@ def test_a_converted_network_of_volumes_is_the_same_as_maps(tmp_path: Path) -> N
 
 
 def test_a_way_that_does_not_apply_says_so(tmp_path: Path) -> None:
-    setting = Setting(TARGETS.get("onnxruntime"), SIZE)
+    setting = EngineSettings(TARGETS.get("onnxruntime"), SIZE)
     with pytest.raises(DeployError, match="no fully connected layer of this network reads maps of one pixel"):
         build_engine(nn.Conv2d(3, 4, 3), Build({}, "classifier as convolutions"), setting, tmp_path)
     with pytest.raises(DeployError, match="no convolution of this network goes through volumes"):
@@ -175,7 +175,7 @@ def test_a_network_with_no_layers_of_basis_filters_is_its_own_dense_one() -> Non
     from cruciform.deployment.search.choose import choose_build
 
     model = create_model("nin", num_classes=4, input_size=32).eval()
-    choice = choose_build(model, Setting(TARGETS.get("torch"), (3, 32, 32), rounds=2))
+    choice = choose_build(model, EngineSettings(TARGETS.get("torch"), (3, 32, 32), rounds=2))
     assert choice.dense is choice.timing
     assert verdict(choice) == "this network has no layers of basis filters"
     assert np.isfinite(choice.timing.best)

@@ -23,8 +23,8 @@ from cruciform.spec import ConvSpec
 from cruciform.training.experiments.race import Finish
 
 
-def finish(name: str, seed: int, top1: float, optimiser: str = "sgd") -> dict[str, Any]:
-    recipe = {"model": {"name": name}, "epochs": 20, "optimiser": {"kind": optimiser}}
+def finish(name: str, seed: int, top1: float, optimizer: str = "sgd") -> dict[str, Any]:
+    recipe = {"model": {"name": name}, "epochs": 20, "optimizer": {"kind": optimizer}}
     curve = [{"epoch": 1, "seconds": 1.0, "top1": 0.1}, {"epoch": 20, "seconds": 9.0, "top1": top1}]
     return Finish(name, seed, 222_000_000, 9, 50_000, recipe, curve, {}).to_dict()
 
@@ -66,7 +66,7 @@ def words(figure: Any) -> Iterator[Any]:
         straight = text.get_rotation() in (0, 90)  # the boxes of slanting words overlap, the words do not
         if text.get_text().strip() and text.get_visible() and straight and id(text) not in beyond:
             box = text.get_window_extent(figure.canvas.get_renderer())
-            yield text, box.padded(-0.6)  # neighbours may touch
+            yield text, box.padded(-0.6)  # neighbors may touch
 
 
 @pytest.mark.parametrize("name", FIGURES.names())
@@ -147,7 +147,7 @@ def test_an_unknown_figure_is_refused_before_any_is_drawn(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("n", [4, 6])
 def test_access_maps_have_the_connections_of_arithmetic(n: int) -> None:
-    """Along an axis of n pixels a centred filter of 3 taps makes 3n − 2 connections, of 1 tap n."""
+    """Along an axis of n pixels a centerd filter of 3 taps makes 3n − 2 connections, of 1 tap n."""
     assert dense_access(n).connections == n**4
     assert group_access(FilterGroup((3, 3), 1), (3, 3), n).connections == (3 * n - 2) ** 2
     assert group_access(FilterGroup((3, 1), 1), (3, 3), n).connections == n * (3 * n - 2)

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from cruciform.measure.gradients import Block, Diagnosis
+from cruciform.measure.gradients import Diagnosis, MeasuredBlock
 from cruciform.plot import doctor
 
 
@@ -11,7 +11,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, names: list[str], *, trained: bool = 
     """Returns the axes of a picture in place of writing it."""
     figures: list[Any] = []
     monkeypatch.setattr(doctor, "save", lambda figure, path: figures.append(figure))
-    blocks = tuple(Block(name, 1.0, 1.0, 1.0, on_path=True) for name in names)
+    blocks = tuple(MeasuredBlock(name, 1.0, 1.0, 1.0, on_path=True) for name in names)
     doctor.draw_diagnosis(Diagnosis(blocks, 1.0, 0.1, 10.0, len(names) - 1, "", trained), Path("x.png"), title="x")
     return figures[0].axes[0]
 

@@ -29,7 +29,7 @@ def run(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("runs") / "run"
     changes = [f'data.path="{images}"', "data.kind=folder", "data.short_side=32", "epochs=1", "batch=8",
                "model.options.widths=[8, 8, 8]", "log.tensorboard=false", "precision=fp32",
-               'prepare=[{kind="centre-crop", size=32}]',
+               'prepare=[{kind="center-crop", size=32}]',
                'augment=[{kind="random-crop", size=32}]']  # fmt: skip
     train_network(load_recipe("cifar_fast_lr_cifar10", changes), directory)
     return directory

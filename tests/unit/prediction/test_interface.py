@@ -149,7 +149,7 @@ def test_what_is_deployed_from_a_directory_gives_classes_by_name(directory: Path
 
 def test_what_is_converted_carries_what_its_library_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from cruciform.sources import timm
-    from cruciform.sources.network_library import SOURCES, Source
+    from cruciform.sources.network_library import SOURCES, NetworkLibrary
 
     config = {"input_size": (3, 16, 16), "mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25), "crop_pct": 0.8}
 
@@ -158,12 +158,12 @@ def test_what_is_converted_carries_what_its_library_says(monkeypatch: pytest.Mon
         model.pretrained_cfg = config
         return model
 
-    library = Source(lambda: ["net"], build, lambda name, model: (3, 16, 16), timm._preprocessing)
+    library = NetworkLibrary(lambda: ["net"], build, lambda name, model: (3, 16, 16), timm._preprocessing)
     monkeypatch.setattr(SOURCES, "_items", {**SOURCES._items, "mine": library})
     done = CliRunner().invoke(app, ["convert", "mine:net", "-o", str(tmp_path / "x")], catch_exceptions=False)
     assert done.exit_code == 0
     data = {"short_side": 20, "mean": [127.5] * 3, "deviation": [63.75] * 3}
-    prepare = [{"kind": "centre-crop", "size": 16}]
+    prepare = [{"kind": "center-crop", "size": 16}]
     assert interface_of(tmp_path / "x") == ({"prepare": prepare, "data": data}, None)
     predictor = open_predictor(str(tmp_path / "x"))
     assert predictor.prepare(np.full((20, 30, 3), 255, np.uint8)) == pytest.approx(np.full((3, 16, 16), 2.0))

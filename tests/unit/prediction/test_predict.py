@@ -136,11 +136,11 @@ def test_shards_and_folders_get_the_same_answers(images: Path, run: Path, tmp_pa
 
 
 def test_a_network_that_does_not_say_how_images_are_prepared_is_refused(tmp_path: Path) -> None:
-    with new_directory(tmp_path / "artefact", manifest={"format": 1}) as part:
+    with new_directory(tmp_path / "artifact", manifest={"format": 1}) as part:
         (part / "deploy.json").write_text('{"preparation": null}')
     with pytest.raises(DeployError, match="does not say how images are preprocessed"):
-        open_predictor(str(tmp_path / "artefact"))
-    with pytest.raises(OptionError, match="no such file or directory.* name an artefact of 'cruciform deploy', a run"):
+        open_predictor(str(tmp_path / "artifact"))
+    with pytest.raises(OptionError, match="no such file or directory.* name an artifact of 'cruciform deploy', a run"):
         open_predictor(str(tmp_path / "absent"))
     with pytest.raises(OptionError, match="whitened by GCN and ZCA"):
         read_preparation({"prepare": [], "data": {"whiten": {"scale": 55}}})
@@ -165,13 +165,13 @@ def test_a_network_that_does_not_say_how_images_are_prepared_is_refused(tmp_path
 def test_a_preparation_that_is_none_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, key: str
 ) -> None:
-    monkeypatch.setattr(predictor, "open_artefact", lambda *_, **__: None)
-    with new_directory(tmp_path / "artefact", manifest={"format": 1}) as part:
+    monkeypatch.setattr(predictor, "open_artifact", lambda *_, **__: None)
+    with new_directory(tmp_path / "artifact", manifest={"format": 1}) as part:
         (part / "deploy.json").write_text(f'{{"{key}": {said}, "input_size": [3, 2, 2]}}')
     with pytest.raises(
         (DeployError, StoreError), match="says nothing sensible of how images are preprocessed|preprocessing is a table"
     ):
-        open_predictor(str(tmp_path / "artefact"))
+        open_predictor(str(tmp_path / "artifact"))
 
 
 @pytest.mark.parametrize("damage", [b"", b"PAR1 nothing PAR1"])

@@ -2,7 +2,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from cruciform.reports.charts import Axis, bar, colour, line_chart, nice_ticks, power_of_ten, spectrum_svg, tiles_svg
+from cruciform.reports.charts import Axis, bar, color, line_chart, nice_ticks, power_of_ten, spectrum_svg, tiles_svg
 from cruciform.reports.html import Html, element, join
 from cruciform.reports.page import duration, short
 
@@ -27,7 +27,7 @@ def test_ticks_are_round_and_enclose_the_values(low: float, high: float, ticks: 
 
 
 def test_a_weight_of_one_is_violet_of_minus_one_brown_and_zero_nearly_white() -> None:
-    assert [colour(value) for value in (1.0, -1.0, 0.0, 9.0)] == ["#542788", "#b35806", "#f7f7f7", "#542788"]
+    assert [color(value) for value in (1.0, -1.0, 0.0, 9.0)] == ["#542788", "#b35806", "#f7f7f7", "#542788"]
 
 
 def test_a_curve_stays_within_its_picture_and_leaves_out_what_is_no_number() -> None:

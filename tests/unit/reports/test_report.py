@@ -183,10 +183,10 @@ def shipped() -> Facts:
     return gather_facts(str(directory), load(directory), (3, 32, 32), rounds=1)
 
 
-def test_the_shipped_network_is_not_called_untrainable_nor_to_be_initialised_again(shipped: Facts) -> None:
+def test_the_shipped_network_is_not_called_untrainable_nor_to_be_initialized_again(shipped: Facts) -> None:
     said = " ".join(Reader(render_page(shipped)).text)
     assert "no verdict: these weights are trained" in said
-    for words in ("untrainable", "trainable from", "gradient at the start", "initialise"):
+    for words in ("untrainable", "trainable from", "gradient at the start", "initialize"):
         assert words not in said
 
 

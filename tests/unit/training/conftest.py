@@ -28,7 +28,7 @@ def make(data: Path) -> Any:
             "model": {"name": "the test's own"},
             "data": {"kind": "cifar10", "path": str(data), "threads": 1},
             "augment": [{"kind": "mirror"}],
-            "optimiser": {"kind": "sgd", "rate": 0.01},
+            "optimizer": {"kind": "sgd", "rate": 0.01},
             "epochs": 3,
             "batch": 16,
             "log": {"tensorboard": False, "steps": 1},

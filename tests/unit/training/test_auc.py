@@ -12,10 +12,10 @@ from torch import nn
 
 from cruciform.training.engine.auc import area_under_curve
 from cruciform.training.engine.loop import train
-from cruciform.training.recipe.python_objects import Inputs
+from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.run.journal import read_journal
 from cruciform.training.run.run import Run
-from cruciform.training.runtime.runtime import Alone
+from cruciform.training.runtime.runtime import SingleProcess
 
 
 def by_pairs(scores: torch.Tensor, positive: torch.Tensor) -> float:
@@ -44,6 +44,6 @@ def test_of_two_classes_the_second_counts() -> None:
 def test_a_class_without_a_sample_is_told(make: Any, tmp_path: Path) -> None:
     recipe = make(epochs=1, evaluation={"auc": True})  # 8 images, 10 classes
     model = nn.Sequential(nn.Flatten(), nn.Linear(3072, 10))
-    train(recipe, Run(tmp_path), Alone(torch.device("cpu")), resume=False, inputs=Inputs(model=model))
+    train(recipe, Run(tmp_path), SingleProcess(torch.device("cpu")), resume=False, inputs=PythonObjects(model=model))
     (notice,) = [line["what"] for line in read_journal(tmp_path / "log.jsonl") if "ROC" in line.get("what", "")]
     assert notice.startswith("no area under the ROC curve: no sample judged is of the class airplane or ")

@@ -14,7 +14,7 @@ from cruciform.training.engine.learner import Learner, Taken
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.recipe.table import read_table
 from cruciform.training.run.checkpoint import Checkpoints, load
-from cruciform.training.runtime.runtime import Alone
+from cruciform.training.runtime.runtime import SingleProcess
 
 TENSORS = {"model.a": torch.arange(6.0).reshape(2, 3), "model.b": torch.tensor(3)}
 
@@ -118,7 +118,7 @@ def recipe(**changes: object) -> Recipe:
     data = {
         "model": {"name": "the test's own"},
         "data": {"kind": "cifar10", "path": "x"},
-        "optimiser": {"kind": "sgd", "rate": 0.1},
+        "optimizer": {"kind": "sgd", "rate": 0.1},
         "epochs": 1,
         "batch": 8,
         **changes,
@@ -139,20 +139,20 @@ def batch(number: int) -> Batch:
     return Batch(images, torch.arange(8), tuple(range(8)), 8, 8)
 
 
-@pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_a_learner_becomes_what_it_was(tmp_path: Path, optimiser: str, precision: str) -> None:
+def test_a_learner_becomes_what_it_was(tmp_path: Path, optimizer: str, precision: str) -> None:
     made = recipe(
-        optimiser={"kind": optimiser, "rate": 0.01, "weight_decay": 0.1},
+        optimizer={"kind": optimizer, "rate": 0.01, "weight_decay": 0.1},
         precision=precision,
         average=0.9,
         lookahead={"steps": 2},
     )
-    first = Learner(made, network(), Alone(torch.device("cpu")))
+    first = Learner(made, network(), SingleProcess(torch.device("cpu")))
     for step in range(3):
         first.step(batch(step), step, 1.0)
     Checkpoints(tmp_path).save(3, *first.state())
-    second = Learner(made, network(), Alone(torch.device("cpu")))
+    second = Learner(made, network(), SingleProcess(torch.device("cpu")))
     checkpoint = load(tmp_path / "step-00000003")
     second.load_state_(checkpoint.tensors, checkpoint.values)
     for learner in (first, second):
@@ -165,9 +165,9 @@ def test_a_learner_becomes_what_it_was(tmp_path: Path, optimiser: str, precision
 
 
 def test_the_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
-    first = Learner(recipe(), network(), Alone(torch.device("cpu")))
+    first = Learner(recipe(), network(), SingleProcess(torch.device("cpu")))
     tensors, values = first.state()
-    other = Learner(recipe(), nn.Sequential(nn.Flatten(), nn.Linear(192, 10)), Alone(torch.device("cpu")))
+    other = Learner(recipe(), nn.Sequential(nn.Flatten(), nn.Linear(192, 10)), SingleProcess(torch.device("cpu")))
     with pytest.raises(CheckpointError, match="is of another network or recipe"):
         other.load_state_(tensors, values)
     shutil.rmtree(tmp_path)
@@ -176,7 +176,9 @@ def test_the_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
 def test_a_step_in_pieces_equals_a_whole_one() -> None:
     whole, pieces = (
         Learner(
-            recipe(accumulate=accumulate), nn.Sequential(nn.Flatten(), nn.Linear(192, 10)), Alone(torch.device("cpu"))
+            recipe(accumulate=accumulate),
+            nn.Sequential(nn.Flatten(), nn.Linear(192, 10)),
+            SingleProcess(torch.device("cpu")),
         )
         for accumulate in (1, 3)
     )
@@ -187,29 +189,29 @@ def test_a_step_in_pieces_equals_a_whole_one() -> None:
         assert torch.allclose(a, b, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
-def test_a_first_step_that_overflows_leaves_no_state_that_nobody_filled(optimiser: str) -> None:
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_first_step_that_overflows_leaves_no_state_that_nobody_filled(optimizer: str) -> None:
     """Gradients of images this bright are above 65,504, times the scale that torch starts with."""
     learner = Learner(
         recipe(
             precision="fp16",
-            optimiser={"kind": optimiser, "rate": 1e-6},
+            optimizer={"kind": optimizer, "rate": 1e-6},
             data={"kind": "cifar10", "path": "x", "deviation": [1.0]},
         ),
         nn.Sequential(nn.Flatten(), nn.Linear(192, 10)),
-        Alone(torch.device("cpu")),
+        SingleProcess(torch.device("cpu")),
     )
     result = learner.step(batch(0), 0, 1.0)
     assert not math.isfinite(result.norm)
     assert result.taken is Taken.OVERFLOWED
-    assert not learner.optimiser.state
+    assert not learner.optimizer.state
     norms = [learner.step(batch(0), step, 1.0).norm for step in range(1, 40)]
     assert math.isfinite(norms[-1]), "the scale falls until it fits"
     assert all(bool(torch.isfinite(parameter).all()) for parameter in learner.model.parameters())
 
 
 def test_a_bad_batch_leaves_no_trace_where_it_is_skipped() -> None:
-    learner = Learner(recipe(nonfinite="skip", average=0.9), network(), Alone(torch.device("cpu")))
+    learner = Learner(recipe(nonfinite="skip", average=0.9), network(), SingleProcess(torch.device("cpu")))
     learner.step(batch(0), 0, 1.0)
     before, _ = learner.state()
     images = batch(1).images.float()

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from cruciform.errors import CheckpointError, CruciformError, DataError, NonFiniteError, RunError
 from cruciform.files import read_manifest
 from cruciform.training.engine.loop import train
-from cruciform.training.recipe.python_objects import Inputs
+from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.run.checkpoint import load
 from cruciform.training.run.journal import read_journal
 from cruciform.training.run.observer import Observer, StepRecord
 from cruciform.training.run.run import ID, Run
-from cruciform.training.runtime.runtime import Alone
+from cruciform.training.runtime.runtime import SingleProcess
 
 RECORD = 3073
 HALF = 6
@@ -41,8 +41,8 @@ class Stop(Observer):
 
 
 def go(recipe: Recipe, run: Path, *observers: Observer, model: nn.Module | None = None, **given: Any) -> None:
-    inputs = Inputs(model=model or network(), **given)
-    train(recipe, Run(run), Alone(torch.device("cpu")), resume=True, observers=observers, inputs=inputs)
+    inputs = PythonObjects(model=model or network(), **given)
+    train(recipe, Run(run), SingleProcess(torch.device("cpu")), resume=True, observers=observers, inputs=inputs)
 
 
 def begin(recipe: Recipe, run: Path) -> None:
@@ -220,7 +220,7 @@ def edit(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
     [
         (lambda recipe: recipe.update(seed=7), "seed was 0, now 7"),
         (lambda recipe: recipe.update(epochs=4), "epochs was 3, now 4"),
-        (lambda recipe: recipe["optimiser"].update(rate=0.5), "optimiser.rate was 0.01, now 0.5"),
+        (lambda recipe: recipe["optimizer"].update(rate=0.5), "optimizer.rate was 0.01, now 0.5"),
         (lambda recipe: recipe.update(augment=[]), "augment was"),
     ],
 )
@@ -357,7 +357,7 @@ def test_an_identity_is_in_every_checkpoint_and_whole(make: Any, tmp_path: Path)
 
 
 def test_a_process_that_finds_other_data_stops_all_of_them(make: Any, tmp_path: Path) -> None:
-    class BesideAnother(Alone):
+    class BesideAnother(SingleProcess):
         """A process beside one whose copy of the data has another sample 3."""
 
         def gather(self, values: Any) -> list[Any]:
@@ -369,4 +369,4 @@ def test_a_process_that_finds_other_data_stops_all_of_them(make: Any, tmp_path: 
             return [mine[0], theirs]
 
     with pytest.raises(DataError, match="process 1 finds other training data than process 0: 1 of 40 compared samples"):
-        train(make(), Run(tmp_path / "run"), BesideAnother(torch.device("cpu")), inputs=Inputs(model=network()))
+        train(make(), Run(tmp_path / "run"), BesideAnother(torch.device("cpu")), inputs=PythonObjects(model=network()))

@@ -13,13 +13,13 @@ from cruciform.errors import ShapeError
 from cruciform.training.engine.freeze import Freeze
 from cruciform.training.engine.learner import Learner, Taken
 from cruciform.training.engine.loop import train
-from cruciform.training.recipe.python_objects import Inputs
+from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.run.checkpoint import Checkpoints
 from cruciform.training.run.journal import read_journal
 from cruciform.training.run.run import Run
-from cruciform.training.runtime.runtime import Alone
+from cruciform.training.runtime.runtime import SingleProcess
 
-HERE = Alone(torch.device("cpu"))
+HERE = SingleProcess(torch.device("cpu"))
 
 
 def batch(count: int = 8, *, ruined: bool = False) -> Batch:
@@ -68,7 +68,7 @@ def test_gradients_come_in_the_strides_of_their_weights(make: Any) -> None:
 
 
 def test_among_processes_images_that_do_not_fit_are_told_rather_than_tried_again(make: Any) -> None:
-    class Wrapping(Alone):
+    class Wrapping(SingleProcess):
         def wrap(self, model: nn.Module) -> nn.Module:
             return nn.Sequential(model)
 
@@ -131,7 +131,7 @@ def test_steps_that_overflow_are_told(make: Any, tmp_path: Path) -> None:
     """The scale that torch starts with is too large for gradients of images this bright."""
     recipe = make(precision="fp16", epochs=1, data={**make().data.model_dump(), "deviation": [0.01]})
     model = nn.Sequential(nn.Flatten(), nn.Linear(3072, 10))
-    train(recipe, Run(tmp_path / "run"), HERE, inputs=Inputs(model=model))
+    train(recipe, Run(tmp_path / "run"), HERE, inputs=PythonObjects(model=model))
     notices = [line["what"] for line in read_journal(tmp_path / "run" / "log.jsonl") if line["event"] == "notice"]
     assert any("step 1 was not taken: the gradient is finite at a smaller scale" in what for what in notices)
 

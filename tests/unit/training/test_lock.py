@@ -15,11 +15,11 @@ from torch import nn
 
 from cruciform.errors import RunError
 from cruciform.training.engine.loop import train
-from cruciform.training.recipe.python_objects import Inputs
+from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.run.lock import LOCK, hold, is_held
 from cruciform.training.run.observer import Observer, StepRecord
 from cruciform.training.run.run import Run
-from cruciform.training.runtime.runtime import Alone
+from cruciform.training.runtime.runtime import SingleProcess
 
 
 class At(Observer):
@@ -36,7 +36,14 @@ class At(Observer):
 def go(recipe: Any, run: Path, *observers: Observer) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(3072, 10))
-    train(recipe, Run(run), Alone(torch.device("cpu")), resume=True, observers=observers, inputs=Inputs(model=model))
+    train(
+        recipe,
+        Run(run),
+        SingleProcess(torch.device("cpu")),
+        resume=True,
+        observers=observers,
+        inputs=PythonObjects(model=model),
+    )
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from cruciform.errors import CheckpointError, NonFiniteError
 from cruciform.machine import processor
 from cruciform.training.engine.loop import Interrupted, train
-from cruciform.training.recipe.python_objects import Inputs
+from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.run.journal import read_journal
 from cruciform.training.run.observer import Observer, StepRecord
 from cruciform.training.run.run import Run, find_runs
-from cruciform.training.runtime.runtime import Alone
+from cruciform.training.runtime.runtime import SingleProcess
 
 SAMPLES = 50
 
@@ -43,8 +43,8 @@ def network() -> nn.Module:
 
 
 def go(recipe: Recipe, run: Path, *observers: Observer, model: nn.Module | None = None, **options: Any) -> Any:
-    inputs = Inputs(model=model or network(), **options)
-    return train(recipe, Run(run), Alone(torch.device("cpu")), resume=True, observers=observers, inputs=inputs)
+    inputs = PythonObjects(model=model or network(), **options)
+    return train(recipe, Run(run), SingleProcess(torch.device("cpu")), resume=True, observers=observers, inputs=inputs)
 
 
 def weights(run: Path) -> dict[str, Tensor]:
@@ -81,7 +81,7 @@ class Steps(Observer):
 
 def test_a_run_learns_logs_and_can_be_looked_at(make: Any, tmp_path: Path) -> None:
     recipe = make(
-        epochs=10, augment=[], optimiser={"kind": "adamw", "rate": 0.01}, log={"tensorboard": True, "steps": 1}
+        epochs=10, augment=[], optimizer={"kind": "adamw", "rate": 0.01}, log={"tensorboard": True, "steps": 1}
     )
     go(recipe, tmp_path / "run")
     lines = read_journal(tmp_path / "run" / "log.jsonl")

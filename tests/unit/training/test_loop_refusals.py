@@ -9,15 +9,15 @@ from torch import nn
 
 from cruciform.errors import RecipeError, RunError, ShapeError
 from cruciform.training.engine.loop import train
-from cruciform.training.recipe.python_objects import Inputs
+from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.run.run import Run
-from cruciform.training.runtime.runtime import Alone
+from cruciform.training.runtime.runtime import SingleProcess
 
 
 def go(recipe: Recipe, run: Path, *, model: nn.Module | None = None) -> None:
     model = model or nn.Sequential(nn.Flatten(), nn.Linear(3072, 10))
-    train(recipe, Run(run), Alone(torch.device("cpu")), inputs=Inputs(model=model))
+    train(recipe, Run(run), SingleProcess(torch.device("cpu")), inputs=PythonObjects(model=model))
 
 
 def test_a_network_for_other_classes_is_refused_at_its_first_batch(make: Any, tmp_path: Path) -> None:

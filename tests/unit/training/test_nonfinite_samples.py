@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from cruciform.errors import DataError, NonFiniteError
 from cruciform.training.engine.loop import train
 from cruciform.training.evaluate_run import judge
-from cruciform.training.recipe.python_objects import Inputs
+from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.recipe.table import read_table
 from cruciform.training.run.journal import read_journal
 from cruciform.training.run.run import Run
-from cruciform.training.runtime.runtime import Alone
+from cruciform.training.runtime.runtime import SingleProcess
 
 BAD = 5
 
@@ -33,7 +33,7 @@ def recipe(folder: Path, *, bad: dict[str, float] | None = None, dtype: Any = np
     np.savez_compressed(folder / "volumes.npz", **arrays)
     data = {"kind": "volumes", "path": str(folder / "volumes.npz"), "deviation": [1.0], "threads": 0}
     table = {"model": {"name": "mine"}, "data": data | changes.pop("data", {}), "epochs": 2, "batch": 8,
-             "optimiser": {"kind": "sgd", "rate": 0.01}, "evaluation": {"auc": True},
+             "optimizer": {"kind": "sgd", "rate": 0.01}, "evaluation": {"auc": True},
              "log": {"tensorboard": False, "steps": 1}, **changes}  # fmt: skip
     return read_table(Recipe, table, "test")
 
@@ -51,8 +51,8 @@ class Deaf(nn.Module):
 
 
 def go(made: Recipe, run: Path, model: nn.Module | None = None, transform: Any = None) -> None:
-    inputs = Inputs(model=model or Deaf(), transform=transform)
-    train(made, Run(run), Alone(torch.device("cpu")), resume=True, inputs=inputs)
+    inputs = PythonObjects(model=model or Deaf(), transform=transform)
+    train(made, Run(run), SingleProcess(torch.device("cpu")), resume=True, inputs=inputs)
 
 
 def notices(run: Path) -> list[str]:
@@ -94,7 +94,7 @@ def test_an_evaluation_names_the_sample_and_gives_no_figures(tmp_path: Path) -> 
     made = recipe(tmp_path, model={"name": "monai:ResNet18-3d", "options": {"spatial_dims": 3}})
     pytest.importorskip("monai")
     run = Run(tmp_path / "run")
-    train(made.model_copy(update={"epochs": 1}), run, Alone(torch.device("cpu")), resume=True)
+    train(made.model_copy(update={"epochs": 1}), run, SingleProcess(torch.device("cpu")), resume=True)
     recipe(tmp_path, bad={"test": np.inf})
     with pytest.raises(DataError, match=f"sample {BAD}: holds NaN"):
         judge(run.directory, device="cpu")
@@ -114,7 +114,7 @@ def test_a_deviation_that_makes_samples_infinite_is_blamed_and_not_the_learning_
         NonFiniteError, match=r"data.deviation=\(1e-45,\) make NaN or Inf of 8 samples.*sample"
     ) as error:
         go(made, tmp_path / "run", nn.Sequential(nn.Flatten(), nn.Linear(64, 2)))
-    assert "optimiser.rate" not in str(error.value)
+    assert "optimizer.rate" not in str(error.value)
 
 
 def test_outputs_that_are_not_finite_are_no_result(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ from cruciform.machine import processor
 from cruciform.training.engine.learner import Learner
 from cruciform.training.engine.loop import train
 from cruciform.training.recipe.cookbook import list_recipes, load_recipe
-from cruciform.training.recipe.python_objects import Inputs
+from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.run.checkpoint import load
 from cruciform.training.run.journal import read_journal
 from cruciform.training.run.observer import Observer, StepRecord
 from cruciform.training.run.run import Run, differences
-from cruciform.training.runtime.runtime import Alone
+from cruciform.training.runtime.runtime import SingleProcess
 from cruciform.training.setup.precision import pick_precision, settle_precision
 
 HERE = torch.device("cpu")
@@ -65,7 +65,7 @@ class Seen(nn.Linear):
 
 def go(recipe: Any, run: Path, *observers: Observer) -> set[torch.dtype]:
     model = Seen()
-    train(recipe, Run(run), Alone(HERE), resume=True, observers=observers, inputs=Inputs(model=model))
+    train(recipe, Run(run), SingleProcess(HERE), resume=True, observers=observers, inputs=PythonObjects(model=model))
     return model.types
 
 
@@ -137,7 +137,7 @@ def test_a_run_in_a_precision_of_its_own_is_not_taken_for_auto(make: Any, tmp_pa
 def test_a_learner_of_its_own_takes_auto_as_well(machine: Machine, make: Any) -> None:
     """As for a model directory that is evaluated on the data of a recipe."""
     machine.becomes(WITH)
-    learner = Learner(make(precision="auto"), Seen(), Alone(HERE))
+    learner = Learner(make(precision="auto"), Seen(), SingleProcess(HERE))
     with learner._autocast():
         assert torch.ones(2, 2).mm(torch.ones(2, 2)).dtype == torch.bfloat16
 
@@ -157,7 +157,7 @@ def test_making_ready_a_run_that_has_begun_keeps_its_precision(machine: Machine,
 
 
 def test_processes_that_differ_compute_in_what_all_of_them_have(machine: Machine, make: Any) -> None:
-    class Second(Alone):
+    class Second(SingleProcess):
         """A process beside one that has no bf16."""
 
         def most(self, *numbers: int) -> tuple[int, ...]:

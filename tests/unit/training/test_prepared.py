@@ -16,10 +16,10 @@ from cruciform.training.engine.sample_images import _batches, first_images, prep
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.recipe.table import read_table
 from cruciform.training.run.run import Run
-from cruciform.training.runtime.runtime import Alone
+from cruciform.training.runtime.runtime import SingleProcess
 from cruciform.training.setup.recipe_data import open_datasets
 
-ALONE = Alone(torch.device("cpu"))
+ALONE = SingleProcess(torch.device("cpu"))
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ def run(tmp_path: Path) -> Run:
             "model": {"name": "the test's own"},
             "data": {"kind": "cifar10", "path": str(folder), "mean": [100, 120, 140], "deviation": [50, 60, 70]},
             "augment": [{"kind": "random-crop", "size": 28}, {"kind": "mirror"}],
-            "prepare": [{"kind": "centre-crop", "size": 28}],
-            "optimiser": {"kind": "sgd", "rate": 0.01},
+            "prepare": [{"kind": "center-crop", "size": 28}],
+            "optimizer": {"kind": "sgd", "rate": 0.01},
             "epochs": 1,
             "batch": 8,
         },

@@ -15,7 +15,7 @@ from cruciform.cli.training.race import _contestant
 from cruciform.errors import OptionError, RunError
 from cruciform.plot.race import draw_race
 from cruciform.training.evaluate_run import judge
-from cruciform.training.experiments.race import Contestant, Finish, run_race, summarise
+from cruciform.training.experiments.race import Contestant, Finish, run_race, summarize
 from cruciform.training.experiments.race_result import read_finishes, record_race
 from cruciform.training.recipe.cookbook import load_recipe
 from cruciform.training.recipe.recipe import Recipe
@@ -97,7 +97,7 @@ def finish(accuracy: float, *, seed: int = 0, seconds: float = 100) -> Finish:
 
 
 def test_a_summary_is_over_seeds() -> None:
-    found = summarise([finish(0.90), finish(0.92, seed=1, seconds=300)])
+    found = summarize([finish(0.90), finish(0.92, seed=1, seconds=300)])
     assert found["plain_accuracy"] == 91.0
     assert found["accuracy"] == 92.0
     assert found["accuracy_deviation"] == pytest.approx(1.414, abs=1e-3)
@@ -124,7 +124,7 @@ def test_the_command_draws_records_and_says_who_was_better(data: Path, tmp_path:
 
 
 def test_contestants_are_called_by_what_sets_them_apart(tmp_path: Path) -> None:
-    rates = [_contestant(f"modern_cifar10,optimiser.rate={rate}", []).name for rate in ("0.05", "1.05")]
+    rates = [_contestant(f"modern_cifar10,optimizer.rate={rate}", []).name for rate in ("0.05", "1.05")]
     assert rates == ["modern_cifar10-rate=0.05", "modern_cifar10-rate=1.05"]
     assert "/" not in _contestant(f'modern_cifar10,data.path="{tmp_path}"', []).name
     words = ["race", "modern_cifar10", "modern_cifar10", "-o", str(tmp_path)]

@@ -41,19 +41,19 @@ def test_the_papers_recipes_are_all_there() -> None:
 
 def test_the_papers_hyper_parameters() -> None:
     vgg, googlenet, nin = map(load_recipe, ("vgg11_gmp_lr_ilsvrc", "googlenet_lr_ilsvrc", "nin_c3_lr_cifar10"))
-    assert (vgg.batch, vgg.optimiser.rate, vgg.optimiser.weight_decay, vgg.epochs) == (256, 0.01, 5e-4, 74)
+    assert (vgg.batch, vgg.optimizer.rate, vgg.optimizer.weight_decay, vgg.epochs) == (256, 0.01, 5e-4, 74)
     assert isinstance(vgg.schedule, Inverse)
-    assert vgg.schedule.decay == vgg.optimiser.weight_decay, "the paper's λ is the weight decay"
+    assert vgg.schedule.decay == vgg.optimizer.weight_decay, "the paper's λ is the weight decay"
     assert vgg.schedule.plateau is not None
     assert (googlenet.batch, googlenet.schedule.kind, googlenet.loss.auxiliary) == (32, "poly", 0.3)
     assert googlenet.epochs * 1_281_167 / 32 == pytest.approx(2.4e6, rel=0.01)
-    assert (nin.batch, nin.optimiser.weight_decay, nin.model.options["dropout"]) == (128, 1e-4, 0.5)
+    assert (nin.batch, nin.optimizer.weight_decay, nin.model.options["dropout"]) == (128, 1e-4, 0.5)
     assert nin.epochs * 50_000 / 128 == pytest.approx(120_000, rel=0.01)
     assert nin.data.whiten is not None
     assert (nin.data.whiten.scale, nin.data.whiten.regulariser) == (55, 0.1)
     for recipe in (vgg, googlenet, nin):
-        assert recipe.optimiser.bias_rate == 2
-        assert recipe.optimiser.decayed == "weights"
+        assert recipe.optimizer.bias_rate == 2
+        assert recipe.optimizer.decayed == "weights"
 
 
 def test_changes_are_typed_as_toml_is() -> None:
@@ -62,7 +62,7 @@ def test_changes_are_typed_as_toml_is() -> None:
         [
             "epochs=2",
             "precision=bf16",
-            "optimiser.rate=5e-3",
+            "optimizer.rate=5e-3",
             "data.whiten=none",
             'model.name="timm:resnet18"',
             "augment=[]",
@@ -70,7 +70,7 @@ def test_changes_are_typed_as_toml_is() -> None:
         ],
     )
     assert recipe.model.init == "auto"
-    assert (recipe.epochs, recipe.precision, recipe.optimiser.rate) == (2, "bf16", 5e-3)
+    assert (recipe.epochs, recipe.precision, recipe.optimizer.rate) == (2, "bf16", 5e-3)
     assert recipe.data.whiten is None
     assert recipe.model.name == "timm:resnet18"
     assert recipe.augment == ()
@@ -80,27 +80,27 @@ def test_changes_are_typed_as_toml_is() -> None:
     ("change", "message"),
     [
         ("epoch=2", "there is no key 'epoch'. Did you mean 'epochs'?"),
-        ("optimiser.momentun=0.9", "there is no key 'optimiser.momentun'. Did you mean 'momentum'?"),
+        ("optimizer.momentun=0.9", "there is no key 'optimizer.momentun'. Did you mean 'momentum'?"),
         ("schedule.plateau.patence=3", "there is no key 'schedule.plateau.patence'. Did you mean 'patience'?"),
         ("data.whiten.scal=3", "there is no key 'data.whiten.scal'. Did you mean 'scale'?"),
         ('augment=[{kind="mirrr"}]', "augment has the kind 'mirrr'. Did you mean 'mirror'?"),
         ('augment=[{kind="mirror", axs=[1]}]', "there is no key 'augment.axs'. Did you mean 'axes'"),
-        ("optimiser.kind=sdg", "optimiser has the kind 'sdg'. Did you mean 'sgd'?"),
+        ("optimizer.kind=sdg", "optimizer has the kind 'sdg'. Did you mean 'sgd'?"),
         ("precision=fp8", "precision should be 'fp32', 'bf16', 'fp16' or 'auto', not 'fp8'"),
         ("epochs=0", "epochs should be greater than or equal to 1, not 0"),
         ("model.scheme=lrr", "model.scheme: unknown scheme 'lrr'. Did you mean 'lr'?"),
         ("model.scheme=auto", "model.scheme: unknown scheme 'auto'"),  # only init has an "auto"
-        ("model.init=paper", "model.init: unknown initialisation 'paper'"),
+        ("model.init=paper", "model.init: unknown initialization 'paper'"),
         ("data.kind=cifar", "data.kind: unknown kind of data set 'cifar'. Did you mean 'cifar10'?"),
         ("clip=nan", "clip should be a finite number"),
         (
-            "optimiser.kind=adamw",
-            "optimiser of the kind 'adamw' has no key 'momentum'; drop it with --set optimiser.mom",
+            "optimizer.kind=adamw",
+            "optimizer of the kind 'adamw' has no key 'momentum'; drop it with --set optimizer.mom",
         ),
-        ('optimiser={kind = "adamw", rate = 0.1, betas = [1, 2]}', "optimiser.betas should be less than 1, not 1"),
+        ('optimizer={kind = "adamw", rate = 0.1, betas = [1, 2]}', "optimizer.betas should be less than 1, not 1"),
         (
-            'optimiser={kind = "sgd", rate = 0.1, momentum = 0, nesterov = true}',
-            "optimiser.nesterov: there is no momentum",
+            'optimizer={kind = "sgd", rate = 0.1, momentum = 0, nesterov = true}',
+            "optimizer.nesterov: there is no momentum",
         ),
         ('augment=[{kind="random-crop", size=0}]', "a window has at least one pixel"),
         ('augment=[{kind="random-crop", size=8, padding=-1}]', "padding is 0 or more"),
@@ -121,9 +121,9 @@ def test_wrong_keys_and_values_are_refused_with_what_to_type(change: str, messag
 
 @pytest.mark.parametrize("written", ["features.conv1.*", '"features.conv1.*"', "bias"])
 def test_patterns_of_names_keep_their_dots(written: str) -> None:
-    made = load_recipe("nin_cifar10", [f"freeze.{written}=0.5", f"optimiser.rates.{written}=2"])
+    made = load_recipe("nin_cifar10", [f"freeze.{written}=0.5", f"optimizer.rates.{written}=2"])
     pattern = written.strip('"')
-    assert (made.freeze, made.optimiser.rates) == ({pattern: 0.5}, {pattern: 2})
+    assert (made.freeze, made.optimizer.rates) == ({pattern: 0.5}, {pattern: 2})
     assert not load_recipe("nin_cifar10", [f"freeze.{written}=0.5", f"freeze.{written}=none"]).freeze
 
 
@@ -136,7 +136,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(
         'epochs = 3\nbatch = 8\n[model]\nname = "nin"\n[data]\nkind = "cifar10"\npath = "x"\n'
-        '[optimiser]\nkind = "adamw"\nrate = 1e-3\n'
+        '[optimizer]\nkind = "adamw"\nrate = 1e-3\n'
     )
     assert load_recipe(path).epochs == 3
     path.write_text("epochs = = 3")

@@ -11,19 +11,19 @@ from torch import nn
 
 from cruciform.errors import DataError, RunError
 from cruciform.training.engine.loop import train
-from cruciform.training.recipe.python_objects import Inputs, name_given
+from cruciform.training.recipe.python_objects import PythonObjects, name_given
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.run.journal import Journal, read_journal
 from cruciform.training.run.run import Run
-from cruciform.training.runtime.runtime import Alone
+from cruciform.training.runtime.runtime import SingleProcess
 
 
-def inputs() -> Inputs:
-    return Inputs(model=nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)))
+def inputs() -> PythonObjects:
+    return PythonObjects(model=nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)))
 
 
 def go(recipe: Recipe, run: Path, *, resume: bool = True) -> None:
-    train(recipe, Run(run), Alone(torch.device("cpu")), resume=resume, inputs=inputs())
+    train(recipe, Run(run), SingleProcess(torch.device("cpu")), resume=resume, inputs=inputs())
 
 
 def test_a_run_is_written_by_one_process_only(make: Any, tmp_path: Path) -> None:
@@ -37,8 +37,8 @@ def test_a_run_is_not_mixed_up_with_another(make: Any, tmp_path: Path) -> None:
     go(make(), tmp_path / "run")
     with pytest.raises(RunError, match="holds a run already; go on with it with --resume"):
         go(make(), tmp_path / "run", resume=False)
-    with pytest.raises(RunError, match="another recipe .batch was 16, now 8; optimiser.rate was 0.01, now 0.5"):
-        go(make(batch=8, optimiser={"kind": "sgd", "rate": 0.5}), tmp_path / "run")
+    with pytest.raises(RunError, match="another recipe .batch was 16, now 8; optimizer.rate was 0.01, now 0.5"):
+        go(make(batch=8, optimizer={"kind": "sgd", "rate": 0.5}), tmp_path / "run")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("precious")
     with pytest.raises(RunError, match="exists and is not a run"):

@@ -11,11 +11,11 @@ WORK = """
 import torch
 import torch.distributed as dist
 from torch import nn
-from cruciform.training.runtime.runtime import Together
+from cruciform.training.runtime.runtime import Distributed
 
 for _ in range(60):
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    runtime = Together(torch.device("cpu"))
+    runtime = Distributed(torch.device("cpu"))
     wrapped = runtime.wrap(nn.Linear(2, 2))
     wrapped(torch.ones(1, 2)).sum().backward()
     runtime.most(1, 2)

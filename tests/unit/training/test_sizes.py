@@ -9,7 +9,7 @@ from PIL import Image
 from cruciform.data.loader import input_size
 from cruciform.data.open_dataset import open_dataset
 from cruciform.data.samples.source import Opening
-from cruciform.data.transforms.transforms import CentreCrop, Mirror, RandomCrop, RandomResizedCrop
+from cruciform.data.transforms.transforms import CenterCrop, Mirror, RandomCrop, RandomResizedCrop
 from cruciform.errors import RecipeError
 from cruciform.training.recipe.cookbook import list_recipes, load_recipe
 from cruciform.training.recipe.recipe import Recipe
@@ -19,7 +19,7 @@ OF_IMAGES = [name for name in list_recipes() if load_recipe(name).data.kind == "
 
 
 def sizes(recipe: Recipe) -> tuple[int | None, list[int], list[int]]:
-    crops = (RandomCrop, CentreCrop, RandomResizedCrop)
+    crops = (RandomCrop, CenterCrop, RandomResizedCrop)
     found = [[one.size for one in each if isinstance(one, crops)] for each in (recipe.augment, recipe.prepare)]
     return recipe.data.short_side, found[0], found[1]
 
@@ -53,7 +53,7 @@ def test_networks_of_others_take_no_option_for_their_input() -> None:
 def test_sizes_that_are_written_one_by_one_mean_what_they_meant() -> None:
     """The changes by which sizes were set before there was one setting for them."""
     changes = ["data.short_side=128", "augment=[{kind='random-crop', size=112}, {kind='mirror'}]",
-               "prepare=[{kind='centre-crop', size=112}]", "model.options.input_size=112"]  # fmt: skip
+               "prepare=[{kind='center-crop', size=112}]", "model.options.input_size=112"]  # fmt: skip
     assert load_recipe("vgg11_gmp_lr_ilsvrc", changes) == load_recipe("vgg11_gmp_lr_ilsvrc", ["data.size=112"])
     assert load_recipe("modern_folder", ["data.short_side=none"]).data.short_side is None
     assert load_recipe("modern_folder", ["model.options.input_size=96"]).model.options == {"input_size": 96}
@@ -63,10 +63,10 @@ def test_sizes_that_are_written_one_by_one_mean_what_they_meant() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["data.short_side=40"], "too small for the centre-crop of 224 in prepare. Set data.size=40 in its place"),
-        (["data.size=64", 'prepare=[{kind="centre-crop", size=32}]'], "the centre-crop in prepare has size=32; leave"),
+        (["data.short_side=40"], "too small for the center-crop of 224 in prepare. Set data.size=40 in its place"),
+        (["data.size=64", 'prepare=[{kind="center-crop", size=32}]'], "the center-crop in prepare has size=32; leave"),
         (["data.size=64", "model.options.input_size=32"], "model.options.input_size=32; leave one of them out"),
-        (["data.size=64", "prepare=[]"], 'images that are evaluated have other sizes: prepare=[{kind="centre-crop"}]'),
+        (["data.size=64", "prepare=[]"], 'images that are evaluated have other sizes: prepare=[{kind="center-crop"}]'),
         (["data.size=0"], "data.size is a number of pixels, 1 or more; not 0"),
         (["data.size=6.5"], "not 6.5"),
         (["data.size=true"], "not True"),
@@ -83,21 +83,21 @@ def test_sizes_that_contradict_one_another_are_refused_with_what_to_type(changes
 
 def write_toml(path: Path, data: str, rest: str) -> Path:
     path.write_text(
-        'epochs = 1\nbatch = 4\nmodel = { name = "vgg11_gmp_lr" }\noptimiser = { kind = "sgd", rate = 0.01 }\n'
+        'epochs = 1\nbatch = 4\nmodel = { name = "vgg11_gmp_lr" }\noptimizer = { kind = "sgd", rate = 0.01 }\n'
         f'data = {{ kind = "folder", path = "x", {data} }}\n{rest}'
     )
     return path
 
 
 def test_a_file_of_ones_own_has_the_setting_too(tmp_path: Path) -> None:
-    rest = 'augment = [{ kind = "random-crop" }]\nprepare = [{ kind = "centre-crop", size = 112 }]\n'
+    rest = 'augment = [{ kind = "random-crop" }]\nprepare = [{ kind = "center-crop", size = 112 }]\n'
     recipe = load_recipe(write_toml(tmp_path / "own.toml", "size = 112", rest))
     assert sizes(recipe) == (128, [112], [112])
     assert recipe.model.options == {"input_size": 112}
     other = load_recipe(tmp_path / "own.toml", ["model.name=timm:resnet18"])
     assert other.model.options == {}
     assert sizes(load_recipe(tmp_path / "own.toml", ["data.size=56"])) == (64, [56], [56])
-    with pytest.raises(RecipeError, match=r"data.size=96, but the centre-crop in prepare has size=112"):
+    with pytest.raises(RecipeError, match=r"data.size=96, but the center-crop in prepare has size=112"):
         load_recipe(write_toml(tmp_path / "own.toml", "size = 96", rest))
     with pytest.raises(RecipeError, match=r"'augment.size' is missing"):
         load_recipe(write_toml(tmp_path / "own.toml", "short_side = 128", rest))

@@ -11,7 +11,7 @@ from cruciform.training.engine.lookahead import Lookahead
 from cruciform.training.recipe.lookahead_table import LookaheadTable
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.recipe.table import read_table
-from cruciform.training.runtime.runtime import Alone
+from cruciform.training.runtime.runtime import SingleProcess
 
 
 def network() -> nn.Module:
@@ -19,18 +19,18 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 10))
 
 
-class Wrapping(Alone):
+class Wrapping(SingleProcess):
     """As processes of a group do, whose wrapper waits for the gradient of every parameter."""
 
     def wrap(self, model: nn.Module) -> nn.Module:
         return nn.Sequential(model)
 
 
-def learner(runtime: type[Alone] = Alone, **changes: object) -> Learner:
+def learner(runtime: type[SingleProcess] = SingleProcess, **changes: object) -> Learner:
     data = {
         "model": {"name": "nin"},
         "data": {"kind": "cifar10", "path": "x"},
-        "optimiser": {"kind": "sgd", "rate": 0.1, "momentum": 0.9},
+        "optimizer": {"kind": "sgd", "rate": 0.1, "momentum": 0.9},
         "epochs": 1,
         "batch": 8,
         **changes,

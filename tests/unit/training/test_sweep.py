@@ -20,21 +20,21 @@ def sweep(data: Path, folder: Path, *, trials: int, holdout: int = 8) -> Sweep:
     def load(more: Sequence[str]) -> Recipe:
         return load_recipe("cifar_fast_lr_cifar10", [*SMALL, f'data.path="{data}"', f"data.holdout={holdout}", *more])
 
-    searches = [Search.read("optimiser.rate=0.01..1:log"), Search.read("loss.smoothing=0.1,0.2")]
+    searches = [Search.read("optimizer.rate=0.01..1:log"), Search.read("loss.smoothing=0.1,0.2")]
     return Sweep(load, searches, trials, folder)
 
 
 def test_trials_differ_and_are_kept(data: Path, tmp_path: Path) -> None:
     first = list(run_sweep(sweep(data, tmp_path, trials=2)))
     assert [trial.number for trial in first] == [0, 1]
-    assert all(0.01 <= trial.settings["optimiser.rate"] <= 1 for trial in first)
+    assert all(0.01 <= trial.settings["optimizer.rate"] <= 1 for trial in first)
     assert all(trial.settings["loss.smoothing"] in ("0.1", "0.2") for trial in first)
     assert all(trial.top1 is not None for trial in first)
     more = list(run_sweep(sweep(data, tmp_path, trials=3)))
     assert more[:2] == first, "what has ended is not run again"
-    assert len({trial.settings["optimiser.rate"] for trial in more}) == 3, "nor is it proposed again"
+    assert len({trial.settings["optimizer.rate"] for trial in more}) == 3, "nor is it proposed again"
     recipes = [run.recipe() for run in find_runs(tmp_path)]
-    assert [recipe.optimiser.rate for recipe in recipes] == [trial.settings["optimiser.rate"] for trial in more]
+    assert [recipe.optimizer.rate for recipe in recipes] == [trial.settings["optimizer.rate"] for trial in more]
 
 
 def test_a_trial_that_was_under_way_is_gone_on_with(
@@ -56,13 +56,13 @@ def test_a_trial_that_was_under_way_is_gone_on_with(
 
 def test_a_run_that_fails_is_a_trial_that_failed(data: Path, tmp_path: Path) -> None:
     made = sweep(data, tmp_path, trials=1)
-    bad = Sweep(lambda more: made.load([*more, "optimiser.rate=1e30"]), made.searches, 1, tmp_path)
+    bad = Sweep(lambda more: made.load([*more, "optimizer.rate=1e30"]), made.searches, 1, tmp_path)
     (trial,) = run_sweep(bad)
     assert trial.top1 is None
     assert "is not finite" in (trial.reason or "")
 
 
-@pytest.mark.parametrize("search", ["loss.smoothing=1.5..2.0", "optimiser.rat=0.1..0.2", "epochs=0,-1"])
+@pytest.mark.parametrize("search", ["loss.smoothing=1.5..2.0", "optimizer.rat=0.1..0.2", "epochs=0,-1"])
 def test_settings_that_no_recipe_takes_are_refused_before_anything_is_kept(
     data: Path, tmp_path: Path, search: str
 ) -> None:
@@ -74,13 +74,13 @@ def test_settings_that_no_recipe_takes_are_refused_before_anything_is_kept(
 
 def test_keys_that_only_go_together_are_not_refused(data: Path, tmp_path: Path) -> None:
     made = sweep(data, tmp_path, trials=1)
-    searches = [Search.read("optimiser.kind=sgd,adamw"), Search.read("optimiser.epsilon=1e-8..1e-4:log")]
-    plain = Sweep(lambda more: made.load(["optimiser={kind='sgd', rate=0.01}", *more]), searches, 1, tmp_path / "sweep")
+    searches = [Search.read("optimizer.kind=sgd,adamw"), Search.read("optimizer.epsilon=1e-8..1e-4:log")]
+    plain = Sweep(lambda more: made.load(["optimizer={kind='sgd', rate=0.01}", *more]), searches, 1, tmp_path / "sweep")
     (trial,) = run_sweep(plain)
-    assert set(trial.settings) == {"optimiser.kind", "optimiser.epsilon"}
+    assert set(trial.settings) == {"optimizer.kind", "optimizer.epsilon"}
 
 
-@pytest.mark.parametrize("search", ["model.name=cifar_fast_lr,cifar_fst", "optimiser.momentum=0.0,0.9"])
+@pytest.mark.parametrize("search", ["model.name=cifar_fast_lr,cifar_fst", "optimizer.momentum=0.0,0.9"])
 def test_settings_that_name_nothing_or_contradict_others_do_not_end_it(data: Path, tmp_path: Path, search: str) -> None:
     """Else the next start would end there, too."""
     made = sweep(data, tmp_path, trials=1)
@@ -150,20 +150,20 @@ def test_searches_are_read() -> None:
 
 def test_the_command_says_which_was_best(data: Path, tmp_path: Path) -> None:
     changes = [word for change in (*SMALL, f'data.path="{data}"', "data.holdout=8") for word in ("--set", change)]
-    words = ["sweep", "cifar_fast_lr_cifar10", "--search", "optimiser.rate=0.1..1:log", "--trials", "2", *changes]
+    words = ["sweep", "cifar_fast_lr_cifar10", "--search", "optimizer.rate=0.1..1:log", "--trials", "2", *changes]
     ended = CliRunner().invoke(app, [*words, "-o", str(tmp_path)], catch_exceptions=False)
     assert ended.exit_code == 0
     best = ended.output.partition("the best: ")[2].replace("\n", " ")
     assert best.startswith(
         "cruciform train cifar_fast_lr_cifar10 --set 'model.options.widths=[8, 8, 8]' --set epochs=1"
     )
-    assert "optimiser.rate=0." in best
+    assert "optimizer.rate=0." in best
     assert "holdout" not in best
 
 
 def test_the_command_names_no_best_where_all_failed(data: Path, tmp_path: Path) -> None:
     changes = [word for change in (*SMALL, f'data.path="{data}"', "data.holdout=8") for word in ("--set", change)]
-    words = ["sweep", "cifar_fast_lr_cifar10", "--search", "optimiser.rate=1e29..1e30", "--trials", "1", *changes]
+    words = ["sweep", "cifar_fast_lr_cifar10", "--search", "optimizer.rate=1e29..1e30", "--trials", "1", *changes]
     ended = CliRunner().invoke(app, [*words, "-o", str(tmp_path)])
     assert isinstance(ended.exception, RunError)
     assert "the best:" not in ended.output

@@ -20,7 +20,7 @@ from cruciform.training.evaluate_run import judge
 from cruciform.training.recipe.cookbook import load_recipe
 from cruciform.training.run.journal import read_journal
 from cruciform.training.run.run import Run
-from cruciform.training.runtime.runtime import Alone, Together
+from cruciform.training.runtime.runtime import Distributed, SingleProcess
 from cruciform.training.setup.recipe_network import build_model
 
 pytestmark = pytest.mark.slow  # every process begins by importing torch
@@ -28,13 +28,13 @@ SAMPLES = 40  # of the training set, see conftest
 SMALL = ["model.options.widths=[8, 8, 8]", "epochs=2", "batch=16", "log.tensorboard=false", "precision=fp32"]
 
 
-def agree(runtime: Together, folder: Path, *_: str) -> Any:
+def agree(runtime: Distributed, folder: Path, *_: str) -> Any:
     tensor = torch.full((2, 3), float(runtime.rank + 1)).t()  # strided otherwise than its values are sent
     runtime.share_([tensor])
     return [runtime.gather([runtime.rank, "ä" * 3 * runtime.rank]), tensor.tolist()]
 
 
-def learn(runtime: Together, folder: Path, *changes: str) -> Any:
+def learn(runtime: Distributed, folder: Path, *changes: str) -> Any:
     try:
         train(load_recipe("cifar_fast_cifar10", changes), Run(folder / "run"), runtime)
     except CruciformError as error:
@@ -42,7 +42,7 @@ def learn(runtime: Together, folder: Path, *changes: str) -> Any:
     return "done"
 
 
-def learn_without_one(runtime: Together, folder: Path, *changes: str) -> Any:
+def learn_without_one(runtime: Distributed, folder: Path, *changes: str) -> Any:
     """The first training sample that the last rank reads can't be read, by this rank."""
     real, lost = ArraySource.__getitem__, list[int]()
 
@@ -71,7 +71,7 @@ def play(scene: str, rank: int, folder: Path, data: str) -> None:
     work, world, changes = SCENES[scene]
     store = dist.FileStore(str(folder / "store"), world)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
-    came_to = work(Together(torch.device("cpu")), folder, *SMALL, f"data.path={data}", *changes)
+    came_to = work(Distributed(torch.device("cpu")), folder, *SMALL, f"data.path={data}", *changes)
     (folder / f"{rank}.json").write_text(json.dumps(came_to))
     dist.destroy_process_group()
 
@@ -126,7 +126,7 @@ def test_a_sample_that_only_the_last_rank_met_is_listed_and_counted(stage: Path)
 
 if __name__ == "__main__":
     made = load_recipe("cifar_fast_cifar10", SMALL)
-    Learner(made, build_model(made.model, classes=10, seed=0), Alone(torch.device("cpu")))  # imports, too
+    Learner(made, build_model(made.model, classes=10, seed=0), SingleProcess(torch.device("cpu")))  # imports, too
     fork = multiprocessing.get_context("fork")
     for name, (_, many, _) in SCENES.items():
         place = Path(sys.argv[1]) / name

@@ -64,7 +64,7 @@ def budget(
     from cruciform.budgets.survey import BYTES, CANDIDATES, MACS, PARAMS, SECONDS, Valuation
     from cruciform.conversion.convert import convert
     from cruciform.data.transforms.whitening import cache_folder
-    from cruciform.deployment.search.build import Setting
+    from cruciform.deployment.search.build import EngineSettings
     from cruciform.plot.style import check_picture
     from cruciform.store.directory import refuse_to_overwrite
 
@@ -78,7 +78,7 @@ def budget(
         refuse_to_overwrite(output)
         check_picture(output / "front.png")  # hours before it is drawn
     model, usual = find_model(network, size)
-    setting = Setting(find_target(target), usual, batch=batch, threads=threads, rounds=rounds)
+    setting = EngineSettings(find_target(target), usual, batch=batch, threads=threads, rounds=rounds)
     with measuring() as tell:
         plan = plan_budget(model, setting, limits, cache_folder() / "costs", valuation=valuation, tell=tell)
         conversion = convert(model, plan.mapping, input_size=usual) if plan.mapping else convert(model, "full")

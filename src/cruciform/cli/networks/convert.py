@@ -113,6 +113,6 @@ def convert(
         console().print(warning, style="yellow")
     if init == "auto" and report.replaced:
         norms = "norms" if report.init == NORMED_RULE else "no norms"
-        console().print(f"initialised by {report.init}, for it has {norms}; --init takes others")
+        console().print(f"initialized by {report.init}, for it has {norms}; --init takes others")
     if written:
         console().print(written)

@@ -9,7 +9,7 @@ from cruciform.cli.shared.common import JsonOption, console, ending, print_json,
 from cruciform.errors import OptionError
 
 if TYPE_CHECKING:
-    from cruciform.coverage.coverage_run import Request
+    from cruciform.coverage.coverage_run import CoverageRequest
     from cruciform.coverage.examine import Finding
 
 BACKWARD_EVERY = 12
@@ -81,8 +81,8 @@ def coverage(
         raise typer.Exit(1)
 
 
-def _requests(library: str, scheme: str, sample: int | None) -> "list[Request]":
-    from cruciform.coverage.coverage_run import LIBRARIES, Request, list_networks
+def _requests(library: str, scheme: str, sample: int | None) -> "list[CoverageRequest]":
+    from cruciform.coverage.coverage_run import LIBRARIES, CoverageRequest, list_networks
     from cruciform.schemes import find_scheme
 
     find_scheme(scheme)
@@ -91,10 +91,10 @@ def _requests(library: str, scheme: str, sample: int | None) -> "list[Request]":
     references = list_networks(LIBRARIES if library == "all" else (library,))
     if sample is not None and sample < len(references):
         references = [references[index * len(references) // sample] for index in range(sample)]
-    return [Request(ref, scheme, index % BACKWARD_EVERY == 0) for index, ref in enumerate(references)]
+    return [CoverageRequest(ref, scheme, index % BACKWARD_EVERY == 0) for index, ref in enumerate(references)]
 
 
-def _with_progress(requests: "list[Request]", journal: Path) -> "list[Finding]":
+def _with_progress(requests: "list[CoverageRequest]", journal: Path) -> "list[Finding]":
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from cruciform.coverage.coverage_run import cover

@@ -1,4 +1,4 @@
-"""``cruciform doctor``: can this network be trained as it is initialised?"""
+"""``cruciform doctor``: can this network be trained as it is initialized?"""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -31,7 +31,7 @@ def doctor(
     init: Annotated[
         str | None,
         typer.Option(
-            help="Initialise it anew: paper-completed, paper-literal, paper-identity, per-group, pytorch or "
+            help="Initialize it anew: paper-completed, paper-literal, paper-identity, per-group, pytorch or "
             "identity. Left out: as it is built, which in the zoo is paper-completed without norms and identity with "
             "them, or as it was trained."
         ),
@@ -63,7 +63,7 @@ def doctor(
     inputs = _read_images(images) if images else found.input_size
     trained = False if init else _is_trained(model, found.model)
     diagnosis = diagnose(found.model, inputs, batch=batch, seed=seed, trained=trained)
-    start = f"initialised by {init}" if init else "trained weights" if diagnosis.trained else "initialised as built"
+    start = f"initialized by {init}" if init else "trained weights" if diagnosis.trained else "initialized as built"
     if plot:
         from cruciform.plot.doctor import draw_diagnosis
 

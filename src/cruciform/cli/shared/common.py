@@ -15,7 +15,7 @@ from rich.table import Table
 
 from cruciform.cli.shared.terminal import console as console  # noqa: PLC0414  (commands import it from here)
 from cruciform.cli.shared.terminal import echo as echo  # noqa: PLC0414
-from cruciform.errors import OptionError, UnknownNameError, first_line, told_as
+from cruciform.errors import OptionError, UnknownNameError, first_line, reraise_as
 from cruciform.sources.network_names import check_listed, is_listed, list_sources, suggest_source, unknown_network
 from cruciform.store.recognize import ENDINGS, PICKLES, describe_path, is_saved
 from cruciform.words import printable, printable_json
@@ -90,7 +90,7 @@ def find_model(name: str, size: str | None, *, init: str | None = None) -> "tupl
     """Returns the network of a name, and the size of its input."""
     check_network(name)
     from cruciform.nn.init_rules import RULES
-    from cruciform.nn.initialize import AUTO, initialise_
+    from cruciform.nn.initialize import AUTO, initialize_
     from cruciform.sources.build_network import build_network, split_reference
     from cruciform.sources.network_library import SOURCES
 
@@ -101,10 +101,10 @@ def find_model(name: str, size: str | None, *, init: str | None = None) -> "tupl
         if size is None:
             raise OptionError(f"the input of {name} is not known; add --input, for instance --input 3x224x224")
         model = _import_model(name)
-        return (initialise_(model, init) if init else model), read_size(size)
+        return (initialize_(model, init) if init else model), read_size(size)
     model, usual = build_network(name, {"init": init} if init and source == "zoo" else {})
     if init and source != "zoo":
-        initialise_(model, init)
+        initialize_(model, init)
     return model, read_size(size) if size else usual
 
 
@@ -128,7 +128,7 @@ def find_trained(name: str, size: str | None, *, init: str | None = None, on_met
     Args:
         name: What was typed.
         size: Of an input, as it was typed.
-        init: Initialise it anew by this rule.
+        init: Initialize it anew by this rule.
         on_meta: Whether a network by name may be built without memory for its weights.
     """
     found = _find_saved(name, size)
@@ -137,9 +137,9 @@ def find_trained(name: str, size: str | None, *, init: str | None = None, on_met
 
         return Found(*_find_built(name, size, init, on_meta=on_meta), Interface())
     if init:
-        from cruciform.nn.initialize import initialise_
+        from cruciform.nn.initialize import initialize_
 
-        initialise_(found.model, init)
+        initialize_(found.model, init)
     return found
 
 
@@ -236,9 +236,9 @@ def _import_model(name: str) -> "nn.Module":
     module, _, attribute = name.partition(":")
     sys.path.insert(0, str(Path.cwd()))  # as python -m does: the user's own files come first
     advice = "write package.module:function"
-    with told_as(OptionError, lambda error: f"{name} can't be imported: {type(error).__name__}: {error}; {advice}"):
+    with reraise_as(OptionError, lambda error: f"{name} can't be imported: {type(error).__name__}: {error}; {advice}"):
         make = getattr(importlib.import_module(module), attribute)
-    with told_as(OptionError, lambda error: f"{name}() failed: {type(error).__name__}: {first_line(error)}"):
+    with reraise_as(OptionError, lambda error: f"{name}() failed: {type(error).__name__}: {first_line(error)}"):
         made = make()
     if not isinstance(made, nn.Module):
         raise OptionError(f"{name}() returned {type(made).__name__}, not a torch module")

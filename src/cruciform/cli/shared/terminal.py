@@ -38,7 +38,7 @@ def console(*, error: bool = False) -> Console:
 
 
 def echo(text: str, *, error: bool = False, lines: bool = False) -> None:
-    """Prints text without colours.
+    """Prints text without colors.
 
     Args:
         text: What to print.

@@ -41,7 +41,7 @@ def bench(
     from cruciform.deployment.bench.bench import prefixed, run_bench
     from cruciform.deployment.bench.bench_result import check_result, describe, read_parts, record_bench
     from cruciform.deployment.bench.suites import SUITES
-    from cruciform.deployment.search.build import Setting
+    from cruciform.deployment.search.build import EngineSettings
     from cruciform.deployment.targets.registered import TARGETS
     from cruciform.errors import OptionError
     from cruciform.registry import did_you_mean
@@ -55,7 +55,7 @@ def bench(
             check_result(result, made)
     with measuring() as tell:
         for made, name, images in product(SUITES[suite], engines, batch or [1]):
-            setting = Setting(engines[name], made.input_size, images, threads, rounds, patience)
+            setting = EngineSettings(engines[name], made.input_size, images, threads, rounds, patience)
             found.append(run_bench(made, name, setting, tell=prefixed(tell, f"{name}, batch {images}")))
             if result:
                 command = f"cruciform bench --suite {suite} --target {name} --batch {images} --threads {threads}"

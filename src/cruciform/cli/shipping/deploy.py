@@ -22,7 +22,7 @@ from cruciform.words import plural
 
 def deploy(
     model: ModelArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Write the artefact here.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Write the artifact here.")],
     target: Annotated[str, typer.Option(help="onnxruntime, openvino, openvino-bf16, torch, …")] = "onnxruntime",
     batch: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the engine.")] = 1,
@@ -43,7 +43,7 @@ def deploy(
     Example: cruciform deploy vgg11_gmp_lr --target onnxruntime --batch 1 -o vgg11-lr-onnx
     """
     from cruciform.deployment.artifact import refuse_to_overwrite, ship
-    from cruciform.deployment.search.build import PLAIN, Setting
+    from cruciform.deployment.search.build import PLAIN, EngineSettings
     from cruciform.deployment.search.choose import choose_build
 
     refuse_to_overwrite(output)  # before minutes of measuring
@@ -51,7 +51,7 @@ def deploy(
     network, usual, interface = find_trained(model, size)
     if engine.needs_images:
         engine = engine.with_images(find_images(model))
-    setting = Setting(engine, usual, batch=batch, threads=threads, rounds=rounds, patience=patience)
+    setting = EngineSettings(engine, usual, batch=batch, threads=threads, rounds=rounds, patience=patience)
     with measuring(patience) as tell:
         choice = choose_build(network, setting, tell=tell)
         tell("how far the artifact differs from PyTorch")

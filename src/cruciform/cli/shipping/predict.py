@@ -12,7 +12,7 @@ from cruciform.words import plural
 def predict(
     model: Annotated[
         str,
-        typer.Argument(metavar="MODEL", help="An artefact of 'cruciform deploy', a run, or a model directory."),
+        typer.Argument(metavar="MODEL", help="An artifact of 'cruciform deploy', a run, or a model directory."),
     ],
     images: Annotated[str, typer.Argument(metavar="IMAGES", help="A folder of images, or a set of shards.")],
     output: Annotated[
@@ -25,7 +25,7 @@ def predict(
     threads: Annotated[int, typer.Option(min=1, help="Threads of the engine, in each process.")] = 1,
     on_ray: Annotated[bool, typer.Option("--ray", help="On a Ray cluster: RAY_ADDRESS, or this machine.")] = False,
     workers: Annotated[int, typer.Option(min=1, help="Processes, with --ray.")] = 2,
-    trust: Annotated[bool, typer.Option("--trust", help="Open artefacts that are code, or as good as code.")] = False,
+    trust: Annotated[bool, typer.Option("--trust", help="Open artifacts that are code, or as good as code.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write the best classes of every image into a Parquet file: every image once, whatever happens meanwhile.

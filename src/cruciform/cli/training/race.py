@@ -109,11 +109,11 @@ def _contestant(text: str, changes: list[str]) -> "Contestant":
 
 
 def _print(finishes: "list[Finish]") -> None:
-    from cruciform.training.experiments.race import by_contestant, summarise
+    from cruciform.training.experiments.race import by_contestant, summarize
 
     rows = []
     for name, group in by_contestant(finishes).items():
-        found = summarise(group)
+        found = summarize(group)
         marks = [[finish.seconds_to(mark) for finish in group] for mark in MARKS]
         rows.append(
             (

@@ -18,7 +18,7 @@ from cruciform.errors import OptionError
 from cruciform.words import plural
 
 if TYPE_CHECKING:
-    from cruciform.scale.model import Cost, Estimate
+    from cruciform.scale.model import Estimate, TrainingCost
 
 LINKS = {"Mb": 10**6, "Gb": 10**9, "Tb": 10**12}
 
@@ -41,9 +41,9 @@ def scale(
     Example: cruciform scale --network vgg11_gmp_lr --images 1e9 --gpus 64 --link 100Gb
     """
     from cruciform.scale.assumptions import assume, describe
-    from cruciform.scale.model import Job, estimate
+    from cruciform.scale.model import TrainingJob, estimate
 
-    assumed, job = assume(changes or []), Job(images, gpus, read_link(link))
+    assumed, job = assume(changes or []), TrainingJob(images, gpus, read_link(link))
     costs = [_cost(name, size) for name in network]
     found = {cost.name: estimate(cost, job, assumed) for cost in costs}
     assumptions = describe(assumed)
@@ -71,20 +71,20 @@ def scale(
     console().print("change any with --assume NAME=VALUE")
 
 
-def _cost(name: str, size: str | None) -> "Cost":
+def _cost(name: str, size: str | None) -> "TrainingCost":
     from cruciform.measure.macs import profile
     from cruciform.nn.composite import CompositeConv
-    from cruciform.scale.model import Cost
+    from cruciform.scale.model import TrainingCost
 
     model, input_size, _ = find_trained(name, size)
     counted = profile(model, input_size)
     thin = any(isinstance(module, CompositeConv) for module in model.modules())
     if not counted.macs:
         raise OptionError(f"{name} has no multiply-accumulates, by which its time is estimated")
-    return Cost(name, counted.params, counted.macs, thin)
+    return TrainingCost(name, counted.params, counted.macs, thin)
 
 
-def _lines(cost: "Cost", found: "Estimate") -> list[tuple[str, str]]:
+def _lines(cost: "TrainingCost", found: "Estimate") -> list[tuple[str, str]]:
     return [
         ("parameters", f"{cost.params:,}"),
         ("MACs for an image", f"{cost.macs:,}"),

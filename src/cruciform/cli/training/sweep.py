@@ -19,7 +19,7 @@ from cruciform.errors import RunError
 from cruciform.words import plural
 
 if TYPE_CHECKING:
-    from cruciform.training.experiments.sweep import Trial
+    from cruciform.training.experiments.sweep import SweepTrial
 
 
 def sweep(
@@ -48,7 +48,7 @@ def sweep(
 
     Kill it at any moment: the same command goes on with the trials that were under way.
 
-    Example: cruciform sweep modern_cifar10 --search optimiser.rate=0.01..0.5:log --set data.holdout=5000 --set epochs=2
+    Example: cruciform sweep modern_cifar10 --search optimizer.rate=0.01..0.5:log --set data.holdout=5000 --set epochs=2
     """
     from cruciform.training.experiments.sweep import Search, Sweep, run_sweep
     from cruciform.training.recipe.cookbook import load_recipe
@@ -59,7 +59,7 @@ def sweep(
         trials,
         folder,
     )
-    found: list[Trial] = []
+    found: list[SweepTrial] = []
     with interruptible("Go on with the same command"), progress_bar("trials") as advance:
         advance(0, trials)
         for trial in run_sweep(made, workers=workers if on_ray else None, device=device):
@@ -74,7 +74,7 @@ def sweep(
         raise RunError("no trial came to its end; each says why")
 
 
-def _print(recipe: str, changes: list[str], found: "list[Trial]") -> None:
+def _print(recipe: str, changes: list[str], found: "list[SweepTrial]") -> None:
     keys = list(found[0].settings)
     print_table(
         f"{recipe}, {plural(len(found), 'trial')}, the best first",

@@ -152,7 +152,7 @@ def spread(count: int, samples: int) -> list[int]:
 
 
 def is_grouped(labels: NDArray[np.integer[Any]]) -> bool:
-    """Tells whether each class lies in one piece, as in folders, so that neighbours say little of the whole."""
+    """Tells whether each class lies in one piece, as in folders, so that neighbors say little of the whole."""
     return int(np.count_nonzero(labels[1:] != labels[:-1])) < len(np.unique(labels))
 
 

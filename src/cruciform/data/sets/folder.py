@@ -116,12 +116,12 @@ def decode(data: bytes, short_side: int | None = None) -> Image:
             _check_pixels(width, height, most)
             refuse_many_scans(data, width * height)
             if short_side is None:
-                return np.asarray(_in_colour(image))
+                return np.asarray(_in_color(image))
             scale = short_side / min(width, height)
             size = max(short_side, round(width * scale)), max(short_side, round(height * scale))
             _check_pixels(*size, most)  # one that is long and thin grows by more than it has
             image.draft("RGB", size)
-            return np.asarray(_in_colour(image).resize(size, Pillow.Resampling.BILINEAR))
+            return np.asarray(_in_color(image).resize(size, Pillow.Resampling.BILINEAR))
     except DataError:
         raise
     except UnidentifiedImageError as error:
@@ -130,14 +130,14 @@ def decode(data: bytes, short_side: int | None = None) -> Image:
         raise DataError(f"can't be decoded: {error}") from error
 
 
-def _in_colour(image: Pillow.Image) -> Pillow.Image:
+def _in_color(image: Pillow.Image) -> Pillow.Image:
     if image.mode == "RGB":
         return image  # convert would copy it
     if image.mode.startswith("I"):  # grey of 16 bits, of which convert keeps what is below 256
         image = Pillow.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    colour = image.convert("RGB")
+    color = image.convert("RGB")
     image.close()  # large ones need not lie in memory twice
-    return colour
+    return color
 
 
 def check_size(size: int) -> None:

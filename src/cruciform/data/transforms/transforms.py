@@ -12,7 +12,7 @@ import numpy as np
 
 from cruciform.data.samples.pillow import Pillow
 from cruciform.data.samples.randomness import SampleGenerator
-from cruciform.data.samples.recipe_setting import Setting
+from cruciform.data.samples.recipe_setting import RecipeSetting
 from cruciform.data.samples.source import Image
 from cruciform.errors import DataError, OptionError
 
@@ -40,7 +40,7 @@ def _check_extents(size: int, padding: int = 0) -> None:
 
 
 @dataclass(frozen=True)
-class RandomCrop(Setting):
+class RandomCrop(RecipeSetting):
     """Cuts a window at random.
 
     Attributes:
@@ -90,7 +90,7 @@ class RandomCrop(Setting):
 
 
 @dataclass(frozen=True)
-class CentreCrop(Setting):
+class CenterCrop(RecipeSetting):
     """Cuts the window in the middle.
 
     Attributes:
@@ -98,7 +98,7 @@ class CentreCrop(Setting):
     """
 
     size: int
-    kind: Literal["centre-crop"] = "centre-crop"
+    kind: Literal["center-crop"] = "center-crop"
 
     def __post_init__(self) -> None:
         _check_extents(self.size)
@@ -111,7 +111,7 @@ class CentreCrop(Setting):
 
 
 @dataclass(frozen=True)
-class Mirror(Setting):
+class Mirror(RecipeSetting):
     """Mirrors half of the samples along each of some axes.
 
     Attributes:
@@ -140,7 +140,7 @@ class Mirror(Setting):
 
 
 @dataclass(frozen=True)
-class RandomResizedCrop(Setting):
+class RandomResizedCrop(RecipeSetting):
     """Cuts a window of random area and proportions, and brings it to one size: Inception's crop, for 2-D images.
 
     Attributes:
@@ -162,7 +162,7 @@ class RandomResizedCrop(Setting):
     def __call__(self, image: Image, random: np.random.Generator) -> Image:
         """Returns a new image."""
         if image.ndim != 3 or image.dtype != np.uint8 or image.shape[-1] != 3:
-            raise DataError(f"random-resized-crop takes colour images in bytes, not {image.shape} of {image.dtype}")
+            raise DataError(f"random-resized-crop takes color images in bytes, not {image.shape} of {image.dtype}")
         height, width = _spatial(image)
         draws = random.random(4)
         area = height * width * (self.least + (1 - self.least) * draws[0])
@@ -175,5 +175,5 @@ class RandomResizedCrop(Setting):
         return np.asarray(window)
 
 
-Augmentation = RandomCrop | CentreCrop | Mirror | RandomResizedCrop
+Augmentation = RandomCrop | CenterCrop | Mirror | RandomResizedCrop
 """The transforms that a recipe can name. A new one is a class above and its name here."""

@@ -1,4 +1,4 @@
-"""Global contrast normalisation and ZCA whitening, as Goodfellow et al. (2013) prepared CIFAR-10 for maxout networks.
+"""Global contrast normalization and ZCA whitening, as Goodfellow et al. (2013) prepared CIFAR-10 for maxout networks.
 
     GCN, an image x of D values:   x ← s · (x − mean x) / ‖x − mean x‖₂          s = 55
     ZCA, N images X less their mean:   P = (XᵀX/N + ε·I)^(−1/2),   x ← (x − mean) P    ε = 0.1
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cruciform.data.samples.recipe_setting import Setting
+from cruciform.data.samples.recipe_setting import RecipeSetting
 from cruciform.data.samples.source import ArraySource, Image, Part, Source
 from cruciform.errors import DamagedError, DataError, OptionError
 from cruciform.files import new_directory, read_manifest
@@ -29,7 +29,7 @@ CHUNK = 5_000  # images at a time: 61 MB of 32×32×3 in float32
 
 
 @dataclass(frozen=True)
-class Whitening(Setting):
+class Whitening(RecipeSetting):
     """How images are prepared.
 
     Attributes:
@@ -68,12 +68,12 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cruciform"
 
 
-def normalise_contrast(rows: NDArray[np.float32], scale: float) -> NDArray[np.float32]:
+def normalize_contrast(rows: NDArray[np.float32], scale: float) -> NDArray[np.float32]:
     """Returns GCN of images that are rows; a flat image becomes zeros."""
-    centred = rows - rows.mean(axis=1, keepdims=True, dtype=np.float64).astype(np.float32)
-    lengths = np.sqrt((centred.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
+    centerd = rows - rows.mean(axis=1, keepdims=True, dtype=np.float64).astype(np.float32)
+    lengths = np.sqrt((centerd.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
     lengths[lengths < 1e-8] = 1.0  # as the original does: such an image is all zeros already
-    scaled: NDArray[np.float32] = (centred * (scale / lengths)).astype(np.float32)
+    scaled: NDArray[np.float32] = (centerd * (scale / lengths)).astype(np.float32)
     return scaled
 
 
@@ -90,7 +90,7 @@ def fit_zca(rows: NDArray[np.float32], regulariser: float) -> tuple[NDArray[np.f
 
 
 def _write(directory: Path, images: list[Image], whitening: Whitening) -> None:
-    rows = [normalise_contrast(image.reshape(len(image), -1).astype(np.float32), whitening.scale) for image in images]
+    rows = [normalize_contrast(image.reshape(len(image), -1).astype(np.float32), whitening.scale) for image in images]
     mean, matrix = fit_zca(rows[0], whitening.regulariser)
     with new_directory(directory, manifest={"scale": whitening.scale, "regulariser": whitening.regulariser}) as part:
         for number, (image, row) in enumerate(zip(images, rows, strict=True)):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torch import nn
 
-from cruciform.deployment.search.build import PLAIN, Build, Setting, build_engine, noise
+from cruciform.deployment.search.build import PLAIN, Build, EngineSettings, build_engine, noise
 from cruciform.deployment.search.choose import Choice, Tell, choose_build
 from cruciform.deployment.search.clock import Timing, time_engines
 from cruciform.deployment.targets.registered import TARGETS
@@ -96,7 +96,7 @@ class Bench:
         return self.baseline.macs * self.batch / self.baseline.timing.best / 1e9
 
 
-def run_bench(suite: Suite, target: str, setting: Setting, *, tell: Tell = lambda what: None) -> Bench:
+def run_bench(suite: Suite, target: str, setting: EngineSettings, *, tell: Tell = lambda what: None) -> Bench:
     """Measures a suite.
 
     Args:
@@ -131,7 +131,7 @@ def run_bench(suite: Suite, target: str, setting: Setting, *, tell: Tell = lambd
 
 
 def _baselines(
-    model: nn.Module, setting: Setting, folder: Path, tell: Tell
+    model: nn.Module, setting: EngineSettings, folder: Path, tell: Tell
 ) -> tuple[dict[str, Engine], dict[str, float | str]]:
     """Returns the dense network in all engines of the same precision that are not far slower than the fastest."""
     engines: dict[str, Engine] = {}
@@ -157,7 +157,7 @@ def _baselines(
 
 
 def _side_by_side(
-    rivals: dict[str, Engine], engines: dict[str, Engine], setting: Setting, tell: Tell
+    rivals: dict[str, Engine], engines: dict[str, Engine], setting: EngineSettings, tell: Tell
 ) -> dict[str, Timing]:
     """Times all in turns; again, a few times, where the fastest baseline drifts."""
     images = noise(setting.batch, setting.input_size)

@@ -35,7 +35,7 @@ def describe(bench: Bench) -> dict[str, Any]:
     }
 
 
-def summarise(bench: Bench) -> dict[str, float]:
+def summarize(bench: Bench) -> dict[str, float]:
     """Returns the realised fractions of a bench under short names, as ort_f32_b16_lr."""
     precision = TARGETS.get(bench.target).precision
     family = bench.target.removesuffix(f"-{precision}").replace("-", "_")
@@ -73,7 +73,7 @@ def record_bench(bench: Bench, path: Path, *, command: str, packages: Sequence[s
     parts = {**known["details"], name: part}
     record_result(
         path,
-        summary={**known["summary"], **summarise(bench)},
+        summary={**known["summary"], **summarize(bench)},
         details=parts,
         command="; ".join(dict.fromkeys(part["command"] for part in parts.values() if "command" in part)),
         n=min(len(row["milliseconds_rounds"]) for part in parts.values() for row in part["networks"].values()),

@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from cruciform.deployment.parity.control import is_matrix, random_like
-from cruciform.errors import DeployError, first_line, told_as
+from cruciform.errors import DeployError, first_line, reraise_as
 from cruciform.nn.composite import CompositeConv
 
 SMALL = 0.1
@@ -33,7 +33,7 @@ def rescaled(model: nn.Module, images: Tensor) -> nn.Module:
         DeployError: It can't be run so, or puts out NaN or Inf then.
     """
     made = copy.deepcopy(model).eval()
-    with torch.no_grad(), told_as(DeployError, lambda error: f"its weights can't be rescaled: {first_line(error)}"):
+    with torch.no_grad(), reraise_as(DeployError, lambda error: f"its weights can't be rescaled: {first_line(error)}"):
         for name, value in made.named_parameters():
             if not is_matrix(value) and "bias" not in name.rpartition(".")[2] and _size(value) < SMALL:
                 value.copy_(value / _size(value) if _size(value) else torch.ones_like(value))

@@ -18,7 +18,7 @@ from torch.fx import GraphModule
 from cruciform.deployment.parity.compare import INPUTS, check_inputs, compare, pytorch
 from cruciform.deployment.parity.control import sabotage
 from cruciform.deployment.parity.rescale import rescaled
-from cruciform.deployment.search.build import Build, Setting, build_graph, write_engine
+from cruciform.deployment.search.build import Build, EngineSettings, build_graph, write_engine
 from cruciform.deployment.targets.registered import TARGETS
 from cruciform.deployment.targets.target import EXACT, Engine
 from cruciform.errors import DeployError
@@ -79,7 +79,7 @@ class Parity:
         }
 
 
-def verify(model: nn.Module, graph: GraphModule, engine: Engine, build: Build, setting: Setting, *,
+def verify(model: nn.Module, graph: GraphModule, engine: Engine, build: Build, setting: EngineSettings, *,
            name: str) -> Parity:  # fmt: skip
     """Compares what is to be shipped with PyTorch.
 
@@ -118,7 +118,7 @@ def verify(model: nn.Module, graph: GraphModule, engine: Engine, build: Build, s
 
 
 def _examine(
-    model: nn.Module, graph: GraphModule, engine: Engine, images: NDArray[Any], setting: Setting, name: str
+    model: nn.Module, graph: GraphModule, engine: Engine, images: NDArray[Any], setting: EngineSettings, name: str
 ) -> Parity:
     target, batch = setting.target, setting.batch
     found = compare(model, engine, images, batch=batch, target=target, name=name)

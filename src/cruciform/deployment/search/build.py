@@ -13,7 +13,7 @@ from torch.fx import GraphModule
 
 from cruciform.deployment.search.layer_forms import Form, build_form
 from cruciform.deployment.targets.target import Engine, Target
-from cruciform.errors import DeployError, first_line, told_as
+from cruciform.errors import DeployError, first_line, reraise_as
 from cruciform.nn.strided_volumes import for_other_engines
 
 PLAIN = "plain"
@@ -25,7 +25,7 @@ RANGED = 32
 
 
 @dataclass(frozen=True)
-class Setting:
+class EngineSettings:
     """Where a network shall run.
 
     Attributes:
@@ -48,7 +48,7 @@ class Setting:
         """Returns all ways to write for the engine."""
         return {PLAIN: self.target, **self.target.ways(self.batch, self.input_size)}
 
-    def for_times(self, **changes: Any) -> "Setting":
+    def for_times(self, **changes: Any) -> "EngineSettings":
         """Returns the setting with changes; an engine that learns its ranges from images is given noise, which does."""
         made = replace(self, **changes)
         if not made.target.needs_images:
@@ -74,19 +74,19 @@ class Build:
         return all(form == "dense" for form in self.forms.values())
 
 
-def build_engine(model: nn.Module, build: Build, setting: Setting, folder: Path) -> Engine:
+def build_engine(model: nn.Module, build: Build, setting: EngineSettings, folder: Path) -> Engine:
     """Writes a network into a folder as its target has it; returns what runs it."""
     return write_engine(build_graph(model, build.forms, setting), build.way, setting, folder)
 
 
-def build_graph(model: nn.Module, forms: Mapping[str, Form], setting: Setting) -> GraphModule:
+def build_graph(model: nn.Module, forms: Mapping[str, Form], setting: EngineSettings) -> GraphModule:
     """Returns a network with its layers in some forms."""
     # A graph for one image alone would be made for no other number.
     with _unable("can't be captured"), nullcontext() if setting.target.computes_by_torch else for_other_engines():
         return build_form(model, forms, setting.input_size, batch=max(2, setting.batch))
 
 
-def write_engine(graph: GraphModule, way: str, setting: Setting, folder: Path) -> Engine:
+def write_engine(graph: GraphModule, way: str, setting: EngineSettings, folder: Path) -> Engine:
     """Writes a graph into a folder in one of its target's ways; returns what runs it."""
     with _unable("can't be written for this engine"):
         setting.ways()[way].write(graph, setting.input_size, folder, batch=setting.batch)
@@ -94,7 +94,7 @@ def write_engine(graph: GraphModule, way: str, setting: Setting, folder: Path) -
 
 
 def _unable(what: str) -> AbstractContextManager[None]:
-    return told_as(DeployError, lambda error: f"this network {what}: {type(error).__name__}: {first_line(error)}")
+    return reraise_as(DeployError, lambda error: f"this network {what}: {type(error).__name__}: {first_line(error)}")
 
 
 def noise(batch: int, size: tuple[int, ...], *, seed: int = 0) -> NDArray[Any]:

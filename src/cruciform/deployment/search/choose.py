@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
-from cruciform.deployment.search.build import Build, Setting, build_engine, build_graph, noise, write_engine
+from cruciform.deployment.search.build import Build, EngineSettings, build_engine, build_graph, noise, write_engine
 from cruciform.deployment.search.clock import LEAST_SECONDS, WARM_UP, Deadline, Timing, time_engines
 from cruciform.deployment.search.layer_forms import FORMS, Form, composite_layers, why_not_dense
 from cruciform.deployment.targets.target import Engine
@@ -90,7 +90,7 @@ class Choice:
         return self.dense is None or self.timing.best < self.dense.best
 
 
-def choose_build(model: nn.Module, setting: Setting, *, tell: Tell = lambda what: None) -> Choice:
+def choose_build(model: nn.Module, setting: EngineSettings, *, tell: Tell = lambda what: None) -> Choice:
     """Chooses the fastest build of a network.
 
     Args:
@@ -216,7 +216,7 @@ class _Bench:
         untried: What could not be tried, and why.
     """
 
-    def __init__(self, model: nn.Module, setting: Setting, folder: Path) -> None:
+    def __init__(self, model: nn.Module, setting: EngineSettings, folder: Path) -> None:
         self.setting = setting
         self.limit = Deadline(setting.patience)
         self.tried: dict[str, float] = {}

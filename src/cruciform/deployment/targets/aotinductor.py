@@ -21,7 +21,7 @@ SETTINGS = {
 
 
 class AotInductor(Target):
-    """PyTorch, compiled when the artefact is written, for processors like that of the machine which writes it."""
+    """PyTorch, compiled when the artifact is written, for processors like that of the machine which writes it."""
 
     packages = ("torch",)
     extra = "train"
@@ -46,7 +46,7 @@ class AotInductor(Target):
         write_json(folder / PROCESSOR, {"abilities": sorted(_abilities())})
 
     def load(self, folder: Path, *, threads: int) -> Engine:
-        """Loads the archive's machine code, which may do anything: ``open_artefact`` checks it against its manifest.
+        """Loads the archive's machine code, which may do anything: ``open_artifact`` checks it against its manifest.
 
         Raises:
             DeployError: This machine's processor lacks what it was compiled for.

@@ -73,7 +73,7 @@ class OnnxRuntime(Target):
         _program(graph, input_size, batch=max(2, batch)).save(str(folder / FILE), external_data=False)
 
     def load(self, folder: Path, *, threads: int) -> Engine:
-        """Opens a session with all of the engine's own optimisations."""
+        """Opens a session with all of the engine's own optimizations."""
         try:
             import onnxruntime
         except ImportError as error:
@@ -107,7 +107,7 @@ def _refuse_data_outside(path: Path) -> None:
     except DecodeError as error:
         raise DeployError(f"{path} is no ONNX file: {error}") from error
     if _has_data_outside(model):
-        raise DeployError(f"{path} names other files for its weights; artefacts hold all of theirs inside")
+        raise DeployError(f"{path} names other files for its weights; artifacts hold all of theirs inside")
 
 
 def _has_data_outside(message: Any) -> bool:

@@ -1,4 +1,4 @@
-"""OpenVINO in 8 bits: its own pair of files, quantised after training by NNCF."""
+"""OpenVINO in 8 bits: its own pair of files, quantized after training by NNCF."""
 
 import io
 import tempfile
@@ -16,7 +16,7 @@ from cruciform.errors import MissingExtraError
 
 NAME = "openvino-int8"
 F32 = OpenVino("f32")
-"""What writes the network before it is quantised, and runs it after: whatever NNCF left alone stays in 32 bits."""
+"""What writes the network before it is quantized, and runs it after: whatever NNCF left alone stays in 32 bits."""
 
 
 class OpenVinoInt8(Target):
@@ -29,7 +29,7 @@ class OpenVinoInt8(Target):
     needs_images = True
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
-        """Quantises what the target of 32 bits writes.
+        """Quantizes what the target of 32 bits writes.
 
         Raises:
             DeployError: There are no images.

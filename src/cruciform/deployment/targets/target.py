@@ -1,4 +1,4 @@
-"""A target: an engine that a network is shipped to. One file each; each writes its artefact and runs it."""
+"""A target: an engine that a network is shipped to. One file each; each writes its artifact and runs it."""
 
 import copy
 from abc import ABC, abstractmethod
@@ -16,14 +16,14 @@ Engine = Callable[[NDArray[Any]], NDArray[Any]]
 
 EXACT = 1e-4
 """The tolerance of what computes in float32."""
-IS_CODE = "such an artefact is code: opening it runs what is written in it"
+IS_CODE = "such an artifact is code: opening it runs what is written in it"
 
 
 class Target(ABC):
     """An engine.
 
     Attributes:
-        packages: What must be installed for it, and is written down with its artefacts.
+        packages: What must be installed for it, and is written down with its artifacts.
         extra: The extra of this library that installs it.
         precision: What it computes in.
         tolerance: The largest difference from PyTorch in float32 that is allowed, as a fraction of the outputs' range
@@ -31,7 +31,7 @@ class Target(ABC):
         needs_images: Whether it must see images before it can write, to learn the ranges of numbers from them.
         images: Those that it was given.
         computes_by_torch: Whether it runs torch's own convolutions, whose defects must be computed around.
-        danger: What a forged artefact could do when it is opened; such ones are opened with trust only.
+        danger: What a forged artifact could do when it is opened; such ones are opened with trust only.
     """
 
     packages: ClassVar[tuple[str, ...]]
@@ -58,7 +58,7 @@ class Target(ABC):
 
     @abstractmethod
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
-        """Writes the artefact of a network into a folder.
+        """Writes the artifact of a network into a folder.
 
         Args:
             graph: The network.
@@ -69,7 +69,7 @@ class Target(ABC):
 
     @abstractmethod
     def load(self, folder: Path, *, threads: int) -> Engine:
-        """Returns what runs an artefact, on so many threads of this machine."""
+        """Returns what runs an artifact, on so many threads of this machine."""
 
 
 TARGETS: Registry[Target] = Registry("target")

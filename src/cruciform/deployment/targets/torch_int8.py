@@ -1,4 +1,4 @@
-"""PyTorch in 8 bits: quantised after training by torchao, and compiled as ``aotinductor`` compiles."""
+"""PyTorch in 8 bits: quantized after training by torchao, and compiled as ``aotinductor`` compiles."""
 
 import operator
 import platform
@@ -20,7 +20,7 @@ from cruciform.errors import DeployError, MissingExtraError
 
 NAME = "torch-int8"
 AHEAD = AotInductor()
-"""What compiles the quantised network, and runs it."""
+"""What compiles the quantized network, and runs it."""
 BATCH = 50  # images that are looked at together while ranges are learnt
 
 MODULES = {
@@ -43,7 +43,7 @@ class TorchInt8(Target):
     danger = IS_CODE  # it is compiled, as aotinductor's are
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
-        """Quantises, and compiles.
+        """Quantizes, and compiles.
 
         Raises:
             DeployError: There are no images, no C++ compiler, or it is another kind of processor.
@@ -53,16 +53,16 @@ class TorchInt8(Target):
             raise DeployError(f"{NAME} is for x86 processors, and this is {platform.machine()}; try openvino-int8")
         require_compiler()  # said at once, not after minutes
         with without_remarks(), torch.no_grad():
-            quantised = _quantise(_recognisable(export(graph, input_size, batch=max(2, batch))), images)
-            AHEAD.write(quantised, input_size, folder, batch=batch)
+            quantized = _quantize(_recognizable(export(graph, input_size, batch=max(2, batch))), images)
+            AHEAD.write(quantized, input_size, folder, batch=batch)
 
     def load(self, folder: Path, *, threads: int) -> Engine:
         """Loads the archive's machine code, as that of 32 bits is."""
         return AHEAD.load(folder, threads=threads)
 
 
-def _recognisable(program: torch.export.ExportedProgram) -> Any:
-    """Returns the graph of a program as torchao's quantiser finds its patterns in it.
+def _recognizable(program: torch.export.ExportedProgram) -> Any:
+    """Returns the graph of a program as torchao's quantizer finds its patterns in it.
 
     It goes by the modules that operations come from, which are ours here, or none: they say what they are as well.
     """
@@ -77,7 +77,7 @@ def _recognisable(program: torch.export.ExportedProgram) -> Any:
     return graph
 
 
-def _quantise(graph: Any, images: Tensor) -> Any:
+def _quantize(graph: Any, images: Tensor) -> Any:
     try:
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
         from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
@@ -87,11 +87,11 @@ def _quantise(graph: Any, images: Tensor) -> Any:
     abilities = torch.cpu.get_capabilities()
     tight = not (abilities.get("avx512_vnni") or abilities.get("avx_vnni"))
     settings = x86.get_default_x86_inductor_quantization_config(reduce_range=tight)
-    quantiser = x86.X86InductorQuantizer().set_global(settings)
+    quantizer = x86.X86InductorQuantizer().set_global(settings)
     if any(_rounds_up(node) for node in graph.graph.nodes):
         # Compiled, a pooling in 8 bits forgets that it rounds up, and gives maps that are too small (torch 2.13).
-        quantiser.set_function_type_qconfig(F.max_pool2d, None)
-    prepared = prepare_pt2e(graph, quantiser)
+        quantizer.set_function_type_qconfig(F.max_pool2d, None)
+    prepared = prepare_pt2e(graph, quantizer)
     for part in images.split(BATCH):
         prepared(part)
     return convert_pt2e(prepared)

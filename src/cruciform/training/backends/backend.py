@@ -12,7 +12,7 @@ from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.run.journal import read_journal
 from cruciform.training.run.observer import Observer
 from cruciform.training.run.run import Run
-from cruciform.training.runtime.runtime import Alone
+from cruciform.training.runtime.runtime import SingleProcess
 from cruciform.training.setup.recipe_data import open_datasets
 
 
@@ -51,7 +51,7 @@ def prepare(job: Job) -> None:
     """Makes the run's directory, before any process is started that could only say one by one what is wrong."""
     with job.run.locked():  # nobody else may be writing; the processes take the lock then
         job.run.prepare(job.recipe, resume=job.resume)
-    open_datasets(job.recipe.data, Alone(torch.device("cpu")))
+    open_datasets(job.recipe.data, SingleProcess(torch.device("cpu")))
 
 
 def check_end(run: Run) -> None:

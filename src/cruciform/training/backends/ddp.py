@@ -26,7 +26,7 @@ RESTARTS = 10
 
 
 @BACKENDS.register("ddp")
-def run_together(job: Job) -> bool:
+def run_distributed(job: Job) -> bool:
     """Joins the others where torchrun has started this process, else calls torchrun."""
     if "RANK" in os.environ:
         return join(job)

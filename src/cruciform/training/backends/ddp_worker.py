@@ -19,7 +19,7 @@ from cruciform.errors import CruciformError
 from cruciform.training.backends.backend import Job
 from cruciform.training.engine.loop import Interrupted, train
 from cruciform.training.run.run import Run
-from cruciform.training.runtime.runtime import Together, pick_device
+from cruciform.training.runtime.runtime import Distributed, pick_device
 
 CONNECT = 30  # seconds
 TIMEOUT = "CRUCIFORM_TIMEOUT"
@@ -34,7 +34,7 @@ def join(job: Job) -> bool:
         torch.cuda.set_device(device)
     _connect("nccl" if device.type == "cuda" else "gloo")
     try:
-        runtime = Together(device)
+        runtime = Distributed(device)
         observers = [job.observe()] if runtime.leads else []
         train(job.recipe, job.run, runtime, resume=job.resume, observers=observers)
         return runtime.leads

@@ -3,7 +3,7 @@
 from cruciform.errors import RunError
 from cruciform.training.backends.backend import BACKENDS, Job
 from cruciform.training.engine.loop import train
-from cruciform.training.runtime.runtime import Alone, pick_device
+from cruciform.training.runtime.runtime import SingleProcess, pick_device
 
 
 @BACKENDS.register("local")
@@ -11,5 +11,5 @@ def run_locally(job: Job) -> bool:
     """Trains in this process."""
     if job.workers != 1:
         raise RunError(f"the backend local is one process, not {job.workers}; use --backend ddp or --backend ray")
-    train(job.recipe, job.run, Alone(pick_device(job.device)), resume=job.resume, observers=[job.observe()])
+    train(job.recipe, job.run, SingleProcess(pick_device(job.device)), resume=job.resume, observers=[job.observe()])
     return True

@@ -15,13 +15,13 @@ from typing import Any
 from cruciform.errors import CruciformError, MissingExtraError, RunError, first_line
 from cruciform.training.backends.backend import BACKENDS, Job, check_end, prepare
 from cruciform.training.engine.loop import train
-from cruciform.training.recipe.python_objects import Inputs
+from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.recipe.table import read_table
 from cruciform.training.run.follow import following
 from cruciform.training.run.observer import Observer
 from cruciform.training.run.run import Run
-from cruciform.training.runtime.runtime import Together
+from cruciform.training.runtime.runtime import Distributed
 
 FAILURES = 5
 
@@ -100,14 +100,14 @@ def _work(config: dict[str, Any]) -> None:
     from ray.train.torch import get_device
 
     recipe = read_table(Recipe, config["recipe"], "the recipe sent to Ray")
-    runtime = Together(get_device())
+    runtime = Distributed(get_device())
     registered = get_checkpoint()
     with registered.as_directory() if registered else nullcontext() as folder:
         start = Path(folder) if folder else None
         run = Run(Path(config["run"]))
         # Ray would start again what can only fail again. The log says why; the driver reads it there.
         with suppress(CruciformError):
-            train(recipe, run, runtime, resume=True, observers=[RayObserver()], inputs=Inputs(start=start))
+            train(recipe, run, runtime, resume=True, observers=[RayObserver()], inputs=PythonObjects(start=start))
 
 
 def import_ray() -> Any:

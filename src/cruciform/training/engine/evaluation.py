@@ -15,7 +15,7 @@ from cruciform.training.engine.auc import area_under_curve
 from cruciform.training.engine.learner import Learner
 
 TOP = 5
-GENTLER = "Train from scratch with a smaller optimiser.rate, clip=1.0 or precision=fp32"
+GENTLER = "Train from scratch with a smaller optimizer.rate, clip=1.0 or precision=fp32"
 """What helps a network whose numbers grow beyond all bounds."""
 
 
@@ -45,7 +45,7 @@ class Evaluation:
     notices: tuple[str, ...] = ()
 
     def per_class(self) -> list[float]:
-        """Returns the share of each class that was recognised."""
+        """Returns the share of each class that was recognized."""
         return [row[index] / max(1, sum(row)) for index, row in enumerate(self.confusion)]
 
     def summary(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A network that learns: model, optimiser, scaler and average, what one step does to them, and their whole state."""
+"""A network that learns: model, optimizer, scaler and average, what one step does to them, and their whole state."""
 
 import math
 import random as python_random
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from cruciform.data.loader import Batch
-from cruciform.errors import CheckpointError, ShapeError, first_line, told_as
+from cruciform.errors import CheckpointError, ShapeError, first_line, reraise_as
 from cruciform.machine.memory import keep_freed_memory
 from cruciform.nn.channels_last import channels_last_
 from cruciform.training.engine.freeze import Freeze
@@ -54,7 +54,7 @@ class Learner:
 
     Attributes:
         model: The network itself, on its device.
-        optimiser: What changes it.
+        optimizer: What changes it.
         average: The moving average of its weights, where the recipe has one.
         lookahead: Its slow weights, where the recipe has them.
 
@@ -74,7 +74,7 @@ class Learner:
         if recipe.channels_last:
             channels_last_(self.model)
         self._freeze = Freeze(self.model, recipe.freeze)
-        self.optimiser = recipe.optimiser.build(self.model)
+        self.optimizer = recipe.optimizer.build(self.model)
         self.lookahead = Lookahead(self.model, recipe.lookahead) if recipe.lookahead else None
         self.average = _average(self.model, recipe.average)
         self._scaler = torch.amp.GradScaler(runtime.device.type, enabled=self._precision == "fp16")
@@ -107,8 +107,8 @@ class Learner:
             self._is_tried = True
         before, after = (number / steps, (number + 1) / steps) if steps else (0.0, 0.0)
         random = seed_all(self.recipe.seed, number, self.runtime.rank)
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.recipe.optimiser.rate * group["share"] * factor
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.recipe.optimizer.rate * group["share"] * factor
         # Statistics of a batch that turns out bad must not stay behind when its step is not taken.
         goes_on = self._scaler.is_enabled() or self.recipe.nonfinite != "stop"
         kept = [buffer.clone() for buffer in self.model.buffers()] if goes_on else []
@@ -117,13 +117,13 @@ class Learner:
         self.model.train()
         loss = self._accumulate_gradients(batch, random)
         self._freeze.forget_(before)
-        self._scaler.unscale_(self.optimiser)
+        self._scaler.unscale_(self.optimizer)
         limit = self.recipe.clip or float("inf")
         norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), limit))
         finite = norm < float("inf")  # false for NaN, too
         if finite:
-            # Not where it overflowed, as torch allows: its fused optimisers would leave state that nobody has filled.
-            self._scaler.step(self.optimiser)
+            # Not where it overflowed, as torch allows: its fused optimizers would leave state that nobody has filled.
+            self._scaler.step(self.optimizer)
         self._scaler.update()
         if not finite and goes_on:
             for buffer, old in zip(self.model.buffers(), kept, strict=True):
@@ -143,7 +143,7 @@ class Learner:
         return Taken.OVERFLOWED if mendable and not broken else Taken.FAILED
 
     def _accumulate_gradients(self, batch: Batch, random: np.random.Generator) -> float:
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         images, labels = self._to_device(batch)
         pieces = _pieces(len(images), self.recipe.accumulate)
         total = 0.0
@@ -167,7 +167,7 @@ class Learner:
     def _telling(self, verb: str, images: Tensor) -> AbstractContextManager[None]:
         """Turns what the network stumbles over into an error that names its input."""
         what = f"{self.recipe.model.what} does not {verb} on a batch of {tuple(images.shape)}"
-        return told_as(ShapeError, lambda error: f"{what}: {first_line(error)}")
+        return reraise_as(ShapeError, lambda error: f"{what}: {first_line(error)}")
 
     # Looking at images
 
@@ -179,7 +179,7 @@ class Learner:
         return main_logits(output, self._classes).float()
 
     def inputs(self, batch: Batch) -> Tensor:
-        """Returns what the network is given of a batch: its images, normalised, on the device."""
+        """Returns what the network is given of a batch: its images, normalized, on the device."""
         return self._to_device(batch)[0]
 
     def evaluated(self) -> nn.Module:
@@ -193,7 +193,7 @@ class Learner:
 
     def _to_device(self, batch: Batch) -> tuple[Tensor, Tensor]:
         device = self.runtime.device
-        images = normalise(batch.images.to(device, non_blocking=True).float(), self._mean, self._deviation)
+        images = normalize(batch.images.to(device, non_blocking=True).float(), self._mean, self._deviation)
         if not self.recipe.channels_last:  # as the loader stacks them
             images = images.contiguous()
         return images, batch.labels.to(device, non_blocking=True)
@@ -204,8 +204,8 @@ class Learner:
         """Returns all tensors, on the CPU, and all other values that the next step depends on."""
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
         values: dict[str, Any] = {"scaler": self._scaler.state_dict()}
-        for parameter, key, value in self._optimiser_state():
-            tensors[f"optimiser.{key}.{self._names[id(parameter)]}"] = value
+        for parameter, key, value in self._optimizer_state():
+            tensors[f"optimizer.{key}.{self._names[id(parameter)]}"] = value
         if self.average:
             tensors |= {f"average.{name}": tensor for name, tensor in self.average.module.state_dict().items()}
             values["averaged"] = int(self.average.n_averaged)
@@ -215,7 +215,7 @@ class Learner:
 
     def load_state_(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         """Becomes what it was when the state was taken."""
-        parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "average": {}, "slow": {}}
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "average": {}, "slow": {}}
         for name, tensor in tensors.items():
             part, _, rest = name.partition(".")
             parts.setdefault(part, {})[rest] = tensor
@@ -227,30 +227,30 @@ class Learner:
             if self.lookahead:
                 self.lookahead.load_(parts["slow"])
             self._scaler.load_state_dict(values["scaler"])
-            self._load_optimiser_(parts["optimiser"])
+            self._load_optimizer_(parts["optimizer"])
         except (RuntimeError, LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise CheckpointError(f"the checkpoint is of another network or recipe: {first_line(error)}") from error
 
-    def _load_optimiser_(self, tensors: Mapping[str, Tensor]) -> None:
+    def _load_optimizer_(self, tensors: Mapping[str, Tensor]) -> None:
         by_name = dict(self.model.named_parameters())
-        self.optimiser.state.clear()
+        self.optimizer.state.clear()
         for name, tensor in tensors.items():
             key, _, parameter_name = name.partition(".")
             parameter = by_name[parameter_name]
-            # Laid out in memory as the parameter is: fused optimisers walk both side by side.
+            # Laid out in memory as the parameter is: fused optimizers walk both side by side.
             fits = tensor.shape == parameter.shape
             value = torch.empty_like(parameter).copy_(tensor) if fits else tensor.to(self.runtime.device)
-            self.optimiser.state[parameter][key] = value
+            self.optimizer.state[parameter][key] = value
 
-    def _optimiser_state(self) -> Iterator[tuple[Tensor, str, Tensor]]:
-        for group in self.optimiser.param_groups:
+    def _optimizer_state(self) -> Iterator[tuple[Tensor, str, Tensor]]:
+        for group in self.optimizer.param_groups:
             for parameter in group["params"]:
-                for key, value in self.optimiser.state.get(parameter, {}).items():
+                for key, value in self.optimizer.state.get(parameter, {}).items():
                     if isinstance(value, Tensor):
                         yield parameter, key, value
 
 
-def normalise(images: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+def normalize(images: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
     """Returns images less a mean, over a deviation: one of each for all channels, or for every channel its own."""
     shape = (1, -1, *(1,) * (images.ndim - 2))
     return (images - mean.reshape(shape)) / deviation.reshape(shape)

@@ -22,7 +22,7 @@ from cruciform.errors import BadSampleError, CheckpointError, CruciformError, Da
 from cruciform.training.engine.evaluation import GENTLER, EvaluationStopped, evaluate, nonfinite_samples
 from cruciform.training.engine.learner import Learner, StepResult, Taken
 from cruciform.training.engine.sample_images import first_images
-from cruciform.training.recipe.python_objects import Inputs, name_given
+from cruciform.training.recipe.python_objects import PythonObjects, name_given
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.recipe.schedule import Moment
 from cruciform.training.run.checkpoint import Checkpoint, load
@@ -66,7 +66,7 @@ def train(
     *,
     resume: bool = False,
     observers: Sequence[Observer] = (),
-    inputs: Inputs | None = None,
+    inputs: PythonObjects | None = None,
 ) -> Learner:
     """Trains a network, or goes on training it.
 
@@ -81,7 +81,7 @@ def train(
     Raises:
         Interrupted: A signal asked the run to end; its state is saved.
     """
-    inputs = inputs or Inputs()
+    inputs = inputs or PythonObjects()
     recipe = name_given(recipe, inputs)
     recipe, note = settle_precision(run.settled(recipe) if runtime.leads else recipe, runtime)
     with ExitStack() as stack:
@@ -123,7 +123,7 @@ class _Training:
         runtime: Runtime,
         watchers: list[Observer],
         signals: Signals,
-        inputs: Inputs,
+        inputs: PythonObjects,
         lock: Lock | None,
     ) -> None:
         self.recipe, self.runtime, self.signals, self._watchers = recipe, runtime, signals, watchers
@@ -194,7 +194,7 @@ class _Training:
     def _step(self, batch: Batch) -> None:
         progress, recipe = self.progress, self.recipe
         self._leave_out(batch.bad)
-        moment = Moment(progress.step, self.steps, self.per_epoch, recipe.optimiser.rate)
+        moment = Moment(progress.step, self.steps, self.per_epoch, recipe.optimizer.rate)
         factor = recipe.schedule.rate_factor(moment, progress.plateau)
         result = self.learner.step(batch, progress.step, factor, steps=self.steps)
         progress.step += 1
@@ -207,7 +207,7 @@ class _Training:
             self._tell("noticed", f"step {progress.step} was not taken: {result.taken.value}", progress.step)
         numbers = batch.numbers[: batch.counted]
         mean = result.loss / max(1, len(numbers))
-        rate = recipe.optimiser.rate * factor
+        rate = recipe.optimizer.rate * factor
         self._tell("stepped", StepRecord(progress.step, mean, rate, result.norm, batch.total, numbers))
 
     def _leave_out(self, bad: Sequence[BadSampleError]) -> None:

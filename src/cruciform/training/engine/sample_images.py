@@ -11,10 +11,10 @@ from torch import Tensor
 from cruciform.data.loader import Loader
 from cruciform.data.order import Order
 from cruciform.data.samples.source import Part, Source, Split, is_grouped, spread
-from cruciform.training.engine.learner import normalise
+from cruciform.training.engine.learner import normalize
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.run.run import Run
-from cruciform.training.runtime.runtime import Alone
+from cruciform.training.runtime.runtime import SingleProcess
 from cruciform.training.setup.recipe_data import open_datasets
 
 
@@ -39,7 +39,7 @@ def prepared_batches(directory: Path, split: Split, *, batch: int) -> Iterator[P
         batch: How many at a time; the last may be fewer.
     """
     recipe = Run(directory).recipe()
-    train, test = open_datasets(recipe.data, Alone(torch.device("cpu")))
+    train, test = open_datasets(recipe.data, SingleProcess(torch.device("cpu")))
     yield from _batches(recipe, train if split == "train" else test, batch, max_bad=recipe.data.max_bad)
 
 
@@ -49,7 +49,7 @@ def sample_images(directory: Path, count: int) -> NDArray[Any]:
     Not the first: where classes lie one after the other, as in folders, those would all be of one class.
     """
     recipe = Run(directory).recipe()
-    train, _ = open_datasets(recipe.data, Alone(torch.device("cpu")))
+    train, _ = open_datasets(recipe.data, SingleProcess(torch.device("cpu")))
     count = min(count, len(train))
     chosen = Part(train, spread(count, len(train)))
     return next(_batches(recipe, chosen, count, max_bad=recipe.data.max_bad)).images
@@ -76,5 +76,5 @@ def _batches(recipe: Recipe, source: Source, batch: int, *, max_bad: float) -> I
         bad += len(samples.bad)
         if bad > max_bad * len(source):
             raise samples.bad[-1]
-        images = normalise(samples.images[: samples.counted].float(), mean, deviation)
+        images = normalize(samples.images[: samples.counted].float(), mean, deviation)
         yield Prepared(images.contiguous().numpy(), samples.labels[: samples.counted].numpy())

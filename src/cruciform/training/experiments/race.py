@@ -201,7 +201,7 @@ def curves(finishes: Sequence[Finish]) -> dict[str, list[list[tuple[float, float
     }
 
 
-def summarise(finishes: Sequence[Finish]) -> dict[str, float]:
+def summarize(finishes: Sequence[Finish]) -> dict[str, float]:
     """Returns means over the seeds of one contestant, and where there are several their standard deviation."""
 
     def mean(values: Sequence[float]) -> float:

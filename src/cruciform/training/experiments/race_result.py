@@ -7,7 +7,7 @@ from pathlib import Path
 from cruciform.errors import RunError
 from cruciform.files import alone_in, read_text
 from cruciform.measure.record import record_result
-from cruciform.training.experiments.race import Finish, by_contestant, summarise
+from cruciform.training.experiments.race import Finish, by_contestant, summarize
 
 
 def read_finishes(path: Path) -> list[Finish]:
@@ -37,6 +37,6 @@ def add_finish(finish: Finish, path: Path, record: Callable[[list[Finish]], None
 def record_race(finishes: Sequence[Finish], path: Path, *, command: str) -> None:
     """Writes all runs into a file of results."""
     groups = by_contestant(finishes)
-    summary = {f"{name}_{key}": value for name, group in groups.items() for key, value in summarise(group).items()}
+    summary = {f"{name}_{key}": value for name, group in groups.items() for key, value in summarize(group).items()}
     seeds = min(map(len, groups.values()))
     record_result(path, summary=summary, details=[finish.to_dict() for finish in finishes], command=command, n=seeds)

@@ -33,7 +33,7 @@ from cruciform.training.engine.loop import Interrupted, train
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.recipe.table import read_table
 from cruciform.training.run.run import Run, differences
-from cruciform.training.runtime.runtime import Alone, pick_device
+from cruciform.training.runtime.runtime import SingleProcess, pick_device
 
 RETRIES = 5
 MOST_TRIED = 256  # combinations of ends
@@ -50,7 +50,7 @@ class Search:
     """What is tried for one key of the recipe.
 
     Attributes:
-        key: As ``optimiser.rate``.
+        key: As ``optimizer.rate``.
         values: What it may be, one of these; empty where it is a range.
         low: The least of a range.
         high: The most.
@@ -67,7 +67,7 @@ class Search:
 
     @classmethod
     def read(cls, text: str) -> "Search":
-        """Reads ``optimiser.rate=0.01..0.5:log``, ``epochs=5..20`` or ``model.scheme=lr,lr-join``."""
+        """Reads ``optimizer.rate=0.01..0.5:log``, ``epochs=5..20`` or ``model.scheme=lr,lr-join``."""
         key, equals, given = text.partition("=")
         bounds, _, kind = given.partition(":log")
         low, dots, high = bounds.partition("..")
@@ -81,7 +81,7 @@ class Search:
         except ValueError:
             raise OptionError(
                 f"--search {text}: write KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=ONE,OTHER, as "
-                "--search optimiser.rate=0.01..0.5:log --search model.scheme=lr,lr-join"
+                "--search optimizer.rate=0.01..0.5:log --search model.scheme=lr,lr-join"
             ) from None
         if not -math.inf < made.low < made.high < math.inf or (made.log and made.low <= 0):
             raise OptionError(f"--search {text}: a range goes up, has two ends, and a logarithmic one starts above 0")
@@ -119,7 +119,7 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class Trial:
+class SweepTrial:
     """A trial that has ended.
 
     Attributes:
@@ -167,7 +167,7 @@ class Place(ABC):
         """Returns the next one that ends."""
 
 
-def run_sweep(sweep: Sweep, *, workers: int | None = None, device: str = "auto") -> Iterator[Trial]:
+def run_sweep(sweep: Sweep, *, workers: int | None = None, device: str = "auto") -> Iterator[SweepTrial]:
     """Yields trials as they end, those of earlier starts first. One process at a time may sweep in a folder.
 
     Args:
@@ -208,7 +208,7 @@ def _check_ends(sweep: Sweep) -> None:
         raise reason
 
 
-def _run(optuna: Any, study: Any, sweep: Sweep, workers: int | None, device: str) -> Iterator[Trial]:
+def _run(optuna: Any, study: Any, sweep: Sweep, workers: int | None, device: str) -> Iterator[SweepTrial]:
     failed = optuna.trial.TrialState.FAIL
     waiting = []
     asked = 0
@@ -220,7 +220,7 @@ def _run(optuna: Any, study: Any, sweep: Sweep, workers: int | None, device: str
             continue
         asked += 1
         if trial.state.is_finished():
-            yield Trial(trial.number, dict(trial.params), trial.value, None if trial.values else "see its log")
+            yield SweepTrial(trial.number, dict(trial.params), trial.value, None if trial.values else "see its log")
         else:
             waiting.append((trial.number, dict(trial.params)))
     with _place(workers, device) as place:
@@ -233,7 +233,7 @@ def _run(optuna: Any, study: Any, sweep: Sweep, workers: int | None, device: str
                     recipe = sweep.load([f"{key}={value}" for key, value in settings.items()])
                 except UNFIT as error:
                     study.tell(number, state=failed)
-                    yield Trial(number, settings, None, first_line(error))
+                    yield SweepTrial(number, settings, None, first_line(error))
                     continue
                 place.start(number, recipe, sweep.folder / f"trial-{number:05d}")
                 running[number] = settings
@@ -242,7 +242,7 @@ def _run(optuna: Any, study: Any, sweep: Sweep, workers: int | None, device: str
             ended = place.wait()
             state = optuna.trial.TrialState.COMPLETE if ended.reason is None else failed
             study.tell(ended.number, ended.top1, state=state)
-            yield Trial(ended.number, running.pop(ended.number), ended.top1, ended.reason)
+            yield SweepTrial(ended.number, running.pop(ended.number), ended.top1, ended.reason)
 
 
 def _ask(study: Any, searches: Sequence[Search]) -> tuple[int, dict[str, Any]]:
@@ -277,7 +277,7 @@ def train_trial(recipe: dict[str, Any], directory: str, device: str) -> tuple[fl
     run = Run(Path(directory))
     made = read_table(Recipe, recipe, "the trial's recipe")
     try:
-        train(made, run, Alone(pick_device(device)), resume=True)
+        train(made, run, SingleProcess(pick_device(device)), resume=True)
     except UNFIT as error:
         return None, first_line(error)
     top1: float = run.status()["top1"]

@@ -16,7 +16,7 @@ from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.recipe.sizes import expand_size, follow_changes_, refuse_small_side
 from cruciform.training.recipe.table import read_table
 
-BY_PATTERN = (["freeze"], ["optimiser", "rates"])
+BY_PATTERN = (["freeze"], ["optimizer", "rates"])
 """The tables whose keys are patterns of parameters' names, which have dots of their own."""
 
 
@@ -25,7 +25,7 @@ def load_recipe(given: str | Path, changes: Sequence[str] = ()) -> Recipe:
 
     Args:
         given: A name of ``list_recipes()``, a TOML file, or the directory of a run.
-        changes: What is changed about it, each as ``key=value`` with a value as TOML has them: ``optimiser.rate=0.05``.
+        changes: What is changed about it, each as ``key=value`` with a value as TOML has them: ``optimizer.rate=0.05``.
     """
     recipe = make_recipe(_read(given), changes, str(given))
     if not is_run(Path(given)):  # what ran, or failed, is read as it was
@@ -81,7 +81,7 @@ def _apply_(data: dict[str, Any], change: str) -> str:
     path, equals, text = change.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):
-        raise RecipeError(f"--set {change}: write key=value, as --set epochs=2 or --set optimiser.rate=0.05")
+        raise RecipeError(f"--set {change}: write key=value, as --set epochs=2 or --set optimizer.rate=0.05")
     for place in BY_PATTERN:
         above, pattern = keys[: len(place)], keys[len(place) :]
         if above == place and pattern:

@@ -1,4 +1,4 @@
-"""Optimisers, and which parameters decay: biases and the scales of norms are left out where a recipe says so."""
+"""Optimizers, and which parameters decay: biases and the scales of norms are left out where a recipe says so."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -15,8 +15,8 @@ Kept = Annotated[float, Field(ge=0, lt=1)]
 """A share of what was before that is kept."""
 
 
-class OptimiserTable(Table, ABC):
-    """Base of optimisers.
+class OptimizerTable(Table, ABC):
+    """Base of optimizers.
 
     Attributes:
         rate: γ₀, the learning rate that the schedule starts from.
@@ -34,10 +34,10 @@ class OptimiserTable(Table, ABC):
 
     @abstractmethod
     def over(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-        """Returns torch's optimiser of these groups of parameters."""
+        """Returns torch's optimizer of these groups of parameters."""
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
-        """Returns the optimiser of a network's parameters; each group knows its share of the rate."""
+        """Returns the optimizer of a network's parameters; each group knows its share of the rate."""
         return self.over(list(self._groups(model)))
 
     def _groups(self, model: nn.Module) -> Iterator[dict[str, Any]]:
@@ -45,7 +45,7 @@ class OptimiserTable(Table, ABC):
         rest = self.weight_decay if self.decayed == "all" else 0.0
         names = [name for name, _ in model.named_parameters()]
         own = {
-            name: share for pattern, share in self.rates.items() for name in match(pattern, names, "optimiser.rates")
+            name: share for pattern, share in self.rates.items() for name in match(pattern, names, "optimizer.rates")
         }
         for name, parameter in model.named_parameters():
             if not parameter.requires_grad:
@@ -58,7 +58,7 @@ class OptimiserTable(Table, ABC):
             yield {"params": parameters, "weight_decay": decay, "lr": self.rate * share, "share": share}
 
 
-class Sgd(OptimiserTable):
+class Sgd(OptimizerTable):
     """Stochastic gradient descent.
 
     Attributes:
@@ -74,7 +74,7 @@ class Sgd(OptimiserTable):
     @classmethod
     def _has_momentum(cls, value: bool, info: ValidationInfo) -> bool:  # noqa: FBT001
         if value and info.data.get("momentum") == 0:
-            raise ValueError("there is no momentum to look ahead with; set it to false, or optimiser.momentum above 0")
+            raise ValueError("there is no momentum to look ahead with; set it to false, or optimizer.momentum above 0")
         return value
 
     def over(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
@@ -82,7 +82,7 @@ class Sgd(OptimiserTable):
         return torch.optim.SGD(groups, momentum=self.momentum, nesterov=self.nesterov, fused=True)
 
 
-class AdamW(OptimiserTable):
+class AdamW(OptimizerTable):
     """Adam with decay apart from the gradient.
 
     Attributes:
@@ -99,4 +99,4 @@ class AdamW(OptimiserTable):
         return torch.optim.AdamW(groups, betas=self.betas, eps=self.epsilon, fused=True)
 
 
-Optimiser = Annotated[Sgd | AdamW, Field(discriminator="kind")]
+Optimizer = Annotated[Sgd | AdamW, Field(discriminator="kind")]

@@ -11,7 +11,7 @@ from cruciform.training.recipe.recipe import Recipe
 
 
 @dataclass(frozen=True)
-class Inputs:
+class PythonObjects:
     """What a recipe can't hold.
 
     Attributes:
@@ -26,7 +26,7 @@ class Inputs:
     start: Path | None = None
 
 
-def name_given(recipe: Recipe, inputs: Inputs) -> Recipe:
+def name_given(recipe: Recipe, inputs: PythonObjects) -> Recipe:
     """Returns the recipe with the names of what is given; refuses one that needs what is not given."""
     for table, argument, thing in (
         (recipe.model, "model", inputs.model),

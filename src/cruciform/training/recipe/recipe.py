@@ -15,7 +15,7 @@ from cruciform.nn.init_rules import RULES
 from cruciform.nn.initialize import AUTO
 from cruciform.schemes import find_scheme
 from cruciform.training.recipe.lookahead_table import LookaheadTable
-from cruciform.training.recipe.optimizer import Optimiser
+from cruciform.training.recipe.optimizer import Optimizer
 from cruciform.training.recipe.schedule import Constant, Schedule, Share
 from cruciform.training.recipe.sizes import SIZE, fill_sizes
 from cruciform.training.recipe.table import Table
@@ -32,7 +32,7 @@ class ModelTable(Table):
         name: A network of the zoo, ``timm:resnet18`` and the like, or a model directory.
         options: What its source takes besides, such as ``num_classes``.
         scheme: Converted by this scheme before training; None: as it is.
-        init: The rule of initialisation; None: the network's own, and the one that suits it where it is converted.
+        init: The rule of initialization; None: the network's own, and the one that suits it where it is converted.
         given: What the network is that the caller's code gave in place of all this; None: it gave none.
     """
 
@@ -171,7 +171,7 @@ class Recipe(Table):
         data: What on.
         augment: What is done to training samples, in this order.
         prepare: What is done to samples for evaluation.
-        optimiser: How weights are changed.
+        optimizer: How weights are changed.
         schedule: How the rate falls.
         loss: What is made small.
         epochs: How often every sample is seen.
@@ -199,7 +199,7 @@ class Recipe(Table):
     data: DataTable
     augment: Transforms = ()
     prepare: Transforms = ()
-    optimiser: Optimiser
+    optimizer: Optimizer
     schedule: Schedule = Constant()
     loss: LossTable = LossTable()
     epochs: Count

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from cruciform.data.open_dataset import OF_ONE_SIZE
-from cruciform.data.transforms.transforms import Augmentation, CentreCrop, RandomCrop
+from cruciform.data.transforms.transforms import Augmentation, CenterCrop, RandomCrop
 from cruciform.errors import RecipeError
 
 SIZE = "data.size"
@@ -58,7 +58,7 @@ def expand_size(recipe: Mapping[str, Any]) -> tuple[dict[str, Any], int | None]:
     if not any(map(_is_crop, filled.get("prepare") or ())):
         raise RecipeError(
             f"{SIZE}={size} needs a crop in prepare, or images that are evaluated have other sizes: "
-            'prepare=[{kind="centre-crop"}]'
+            'prepare=[{kind="center-crop"}]'
         )
     return filled, size
 
@@ -100,7 +100,7 @@ def refuse_small_side(side: int | None, transforms: Mapping[str, Sequence[Augmen
         transforms: What is done to them, by the name of the list.
     """
     for name, crop in ((name, one) for name, each in transforms.items() for one in each):
-        if not isinstance(crop, RandomCrop | CentreCrop) or side is None:  # one that is resized is cut out of any
+        if not isinstance(crop, RandomCrop | CenterCrop) or side is None:  # one that is resized is cut out of any
             continue
         if crop.size > side + 2 * (crop.padding if isinstance(crop, RandomCrop) else 0):
             raise RecipeError(

@@ -61,7 +61,7 @@ class Runtime(ABC):
         self.most(0)
 
 
-class Alone(Runtime):
+class SingleProcess(Runtime):
     """One process."""
 
     def __init__(self, device: torch.device) -> None:
@@ -96,7 +96,7 @@ _GROUPS: list[dist.ProcessGroup | None] = []
 torch 2.13 hangs: it waits for gloo's threads while it holds Python's lock, and they may be waiting for that lock."""
 
 
-class Together(Runtime):
+class Distributed(Runtime):
     """One of several processes whose group torch.distributed has set up already."""
 
     def __init__(self, device: torch.device) -> None:

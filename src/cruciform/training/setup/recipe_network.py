@@ -1,4 +1,4 @@
-"""The network that a recipe names: built, converted where asked, initialised; the same for the same seed."""
+"""The network that a recipe names: built, converted where asked, initialized; the same for the same seed."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from cruciform.conversion.convert import apply_conversion_
 from cruciform.conversion.planning import Rules
 from cruciform.errors import ConversionError, OptionError, RunError, UnknownNameError
 from cruciform.models.network import Network
-from cruciform.nn.initialize import AUTO, initialise_
+from cruciform.nn.initialize import AUTO, initialize_
 from cruciform.schemes import DENSE
 from cruciform.sources.build_network import build_network, split_reference
 from cruciform.store.directory import CARD, base_of, load, load_with
@@ -91,5 +91,5 @@ def _build(
         for what in (f"{table.name} by {table.scheme}: {report.summary()}", *report.warnings):
             notice(what)
     elif table.init and source != "zoo":
-        initialise_(model, table.init)
+        initialize_(model, table.init)
     return model

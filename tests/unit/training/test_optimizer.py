@@ -11,11 +11,11 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
 
 
-def settings(optimiser: torch.optim.Optimizer, model: nn.Module) -> dict[str, tuple[float, float]]:
+def settings(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, tuple[float, float]]:
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     return {
         names[id(parameter)]: (group["weight_decay"], group["lr"])
-        for group in optimiser.param_groups
+        for group in optimizer.param_groups
         for parameter in group["params"]
     }
 
@@ -57,6 +57,6 @@ def test_names_can_have_rates_of_their_own_and_frozen_ones_none() -> None:
 
 def test_a_rate_for_nothing_is_refused() -> None:
     with pytest.raises(
-        RecipeError, match="optimiser.rates: no parameter .* called '3.wieght'. Did you mean '3.weight'"
+        RecipeError, match="optimizer.rates: no parameter .* called '3.wieght'. Did you mean '3.weight'"
     ):
         Sgd(rate=0.1, rates={"3.wieght": 2.0}).build(network())

@@ -21,7 +21,7 @@ def make(folder: Path) -> None:
     (folder / "pickled").write_bytes(pickle.dumps([1]))
     os.mkfifo(folder / "pipe")
     (folder / "empty").mkdir()
-    for name, file in (("half", "model.safetensors"), ("artefact", "deploy.json"), ("photos", "a.jpg"),
+    for name, file in (("half", "model.safetensors"), ("artifact", "deploy.json"), ("photos", "a.jpg"),
                        ("saved", "model.json"), ("run", "recipe.json")):  # fmt: skip
         (folder / name).mkdir()
         (folder / name / file).write_text("{}")
@@ -43,7 +43,7 @@ def make(folder: Path) -> None:
         ("empty", "is a directory that is empty"),
         ("photos", "holds neither model.json nor recipe.json"),
         ("half", "without a model.json"),
-        ("artefact", "is an artefact of 'cruciform deploy'"),
+        ("artifact", "is an artifact of 'cruciform deploy'"),
         ("saved/model.json", "is one file of a directory; give the directory: .*saved"),
         ("missing/network", "there is no such file or directory"),
         ("missing.pt", "there is no such file or directory"),
