@@ -58,7 +58,7 @@ def test_a_name_is_built_with_its_usual_size() -> None:
 def test_a_library_says_how_images_are_preprocessed(libraries: None) -> None:
     found = open_network("timm:resnet18", on_meta=True)
     assert found.preprocessing is not None
-    assert found.preprocessing["data"]["mean"] == pytest.approx([0.485, 0.456, 0.406])
+    assert found.preprocessing["data"]["mean"] == pytest.approx([255 * 0.485, 255 * 0.456, 255 * 0.406])
     assert all(weight.is_meta for weight in found.model.parameters())
 
 
