@@ -4,7 +4,6 @@ The table is applied from top to bottom, so an entry below a renamed table uses 
 ``key=value`` renames one value. Entries below ``train_transforms`` and ``eval_transforms`` apply to each list item.
 """
 
-import copy
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -59,6 +58,7 @@ RENAMED = {
     },
 }
 """From old to new, as dotted keys."""
+LEVELS = 4  # that renamed keys are below the top; whatever is below them need not be copied
 
 
 def refuse_renamed(recipe: Mapping[str, Any], what: str) -> None:
@@ -80,8 +80,16 @@ def upgrade_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rename(recipe: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return a renamed copy, and the entries of the table that applied."""
-    renamed = copy.deepcopy(dict(recipe))
+    renamed = {key: _copied(value, LEVELS) for key, value in recipe.items()}
     return renamed, [old for old, new in RENAMED.items() if _apply_(renamed, old, new)]
+
+
+def _copied(node: Any, levels: int) -> Any:
+    if levels and isinstance(node, Mapping):
+        return {key: _copied(value, levels - 1) for key, value in node.items()}
+    if levels and isinstance(node, list | tuple):
+        return [_copied(item, levels - 1) for item in node]
+    return node
 
 
 def _apply_(recipe: dict[str, Any], old: str, new: str) -> bool:
@@ -100,7 +108,7 @@ def _apply_(recipe: dict[str, Any], old: str, new: str) -> bool:
 
 def _tables(node: Any, path: list[str]) -> Iterator[dict[str, Any]]:
     """Yield the tables at a path; a list stands for each of its items."""
-    if isinstance(node, list | tuple):
+    if isinstance(node, list):
         for item in node:
             yield from _tables(item, path)
     elif isinstance(node, dict):
