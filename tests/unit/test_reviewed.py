@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from cruciform.cli.shared.common import console
+from cruciform.cli.shared.terminal import console
 from cruciform.data.samples.image_guard import refuse_many_scans
 from cruciform.data.sets.folder import FolderSource
 from cruciform.data.shard_write import list_items

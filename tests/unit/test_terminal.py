@@ -9,8 +9,8 @@ from rich.progress import Progress
 from typer.testing import CliRunner
 
 from cruciform.cli import main
-from cruciform.cli.shared.common import print_json, print_table
 from cruciform.cli.shared.run_progress import BarObserver
+from cruciform.cli.shared.tables import print_json, print_table
 from cruciform.cli.shared.terminal import SafeConsole, console, echo
 from cruciform.errors import DataError
 from cruciform.training.run.journal import Journal
