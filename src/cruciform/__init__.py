@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cruciform.measure.macs import profile
     from cruciform.models.model_card import model_card
     from cruciform.models.zoo import create_model, list_models
+    from cruciform.networks.open_network import OpenedNetwork, open_network
     from cruciform.nn.composite import CompositeConv
     from cruciform.nn.initialize import initialize_
     from cruciform.plan import FilterGroup, LayerPlan, Stage
@@ -41,7 +42,9 @@ _HOMES = {
     "load": "store.directory",
     "load_recipe": "training.recipe.cookbook",
     "make_plan": "schemes",
+    "OpenedNetwork": "networks.open_network",
     "model_card": "models.model_card",
+    "open_network": "networks.open_network",
     "plan_conversion": "conversion.convert",
     "profile": "measure.macs",
     "save": "store.directory",
@@ -54,6 +57,7 @@ __all__ = [
     "CruciformError",
     "FilterGroup",
     "LayerPlan",
+    "OpenedNetwork",
     "Stage",
     "__version__",
     "convert",
@@ -67,6 +71,7 @@ __all__ = [
     "load_recipe",
     "make_plan",
     "model_card",
+    "open_network",
     "plan_conversion",
     "profile",
     "save",

@@ -26,6 +26,7 @@
     └── MissingExtraError     an optional package that is not installed         (ImportError)
 
     UnverifiedWarning         a converted network that could not be run         (UserWarning)
+    PluginWarning             an entry point of another package that can't be loaded (UserWarning)
 
 The number is the exit code of the command line; 2 where there is none.
 """
@@ -172,3 +173,7 @@ class MissingExtraError(CruciformError, ImportError):
 
 class UnverifiedWarning(UserWarning):
     """A network was converted, but could not be run to verify that it still does what it did."""
+
+
+class PluginWarning(UserWarning):
+    """An entry point of another package can't be loaded; what it adds is not available."""

@@ -1,10 +1,15 @@
 """A registry: things of one kind, found by name, with a hint when the name is nearly right."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import entry_points
+from pkgutil import iter_modules
+from types import ModuleType
 from typing import Generic, TypeVar
 
-from cruciform.errors import UnknownNameError
+from cruciform.errors import PluginWarning, UnknownNameError, first_line
 
 T = TypeVar("T")
 
@@ -29,12 +34,18 @@ class Registry(Generic[T]):
     """Holds things of one kind by name, in the order in which they were registered.
 
     Args:
-        kind: What is registered, in the singular, as error messages shall call it.
+        kind: What is registered, in the singular, as error messages call it.
+        package: Every module of this package is imported on the first look-up; each registers itself. So an addition
+            is one file, and no list of files exists.
+        group: Entry points of this group are loaded then too, so that other packages can add items. The name of an
+            entry point is the name of the item; its object is the item, or a module that registers items itself.
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, *, package: str | None = None, group: str | None = None) -> None:
         self._kind = kind
         self._items: dict[str, T] = {}
+        self._package, self._group = package, group
+        self._is_complete = package is None and group is None
 
     def add(self, name: str, item: T) -> T:
         """Registers one item; a name can be taken once only."""
@@ -54,6 +65,9 @@ class Registry(Generic[T]):
             name: What it is registered as.
             besides: Words which the caller takes in the place of a name, for the message.
         """
+        if isinstance(name, str) and name in self._items:  # before all modules are imported, which takes time
+            return self._items[name]
+        self._complete()
         if isinstance(name, str) and name in self._items:
             return self._items[name]
         known = [*self._items, *besides]
@@ -63,11 +77,36 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         """Returns all names in the order of registration."""
+        self._complete()
         return list(self._items)
 
     def items(self) -> Iterator[tuple[str, T]]:
         """Yields (name, item) in the order of registration."""
+        self._complete()
         yield from self._items.items()
 
     def __contains__(self, name: object) -> bool:
+        if name not in self._items:
+            self._complete()
         return name in self._items
+
+    def _complete(self) -> None:
+        """Imports what registers itself, once; a plugin that fails is named in a warning, and left out."""
+        if self._is_complete:
+            return
+        self._is_complete = True
+        if self._package:
+            for module in iter_modules(import_module(self._package).__path__):
+                import_module(f"{self._package}.{module.name}")
+        for entry in entry_points(group=self._group) if self._group else ():
+            try:
+                item = entry.load()
+                if entry.name not in self._items and not isinstance(item, ModuleType):
+                    self.add(entry.name, item)
+            except Exception as error:  # another package's code: whatever it raises must not end this program
+                source = entry.dist.name if entry.dist else entry.value
+                warnings.warn(
+                    f"{source} adds the {self._kind} {entry.name!r}, which can't be loaded: {first_line(error)}",
+                    PluginWarning,
+                    stacklevel=4,
+                )

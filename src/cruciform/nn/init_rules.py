@@ -73,7 +73,7 @@ class Surroundings:
 Rule: TypeAlias = Callable[[LayerPlan, Surroundings], list[list[Draw]]]
 """From a plan and its surroundings to a draw for each group of each stage."""
 
-RULES: Registry[Rule] = Registry("initialisation")
+RULES: Registry[Rule] = Registry("initialization")
 
 
 def _joint(plan: LayerPlan, gains: Sequence[float], first_fan_out: float | None) -> list[list[Draw]]:

@@ -95,7 +95,7 @@ def open_predictor(model: str, *, threads: int = 1, trust: bool = False) -> Pred
     else:
         torch.set_num_threads(threads)
         if kind == RUN:
-            network, size, interface = trained_network(path)
+            network, size, interface, _ = trained_network(path)
         else:
             interface, size = _usable(interface_of(path), model), input_size(path)
             network = load(path).float()  # weights are stored in any precision

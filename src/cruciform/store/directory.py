@@ -214,10 +214,15 @@ def _bounds(directory: Path) -> Bounds:
         return Bounds.of([file.get_slice(name).get_shape() for name in file.keys()])  # noqa: SIM118
 
 
+def saved_base(directory: Path | str) -> Base:
+    """Returns how the network that was converted is built; without a reference, only its owner's code can build it."""
+    base = _read_card(Path(directory))["base"]
+    return Base(base["reference"], base["options"])
+
+
 def base_of(directory: Path | str) -> str | None:
     """Returns the reference of the network that was converted; None where only its owner's code can build it."""
-    reference: str | None = _read_card(Path(directory))["base"]["reference"]
-    return reference
+    return saved_base(directory).reference
 
 
 def input_size(directory: Path | str) -> tuple[int, ...] | None:

@@ -17,7 +17,7 @@ from cruciform.data.sets.folder import NAMES as SPLITS
 from cruciform.data.sharding.shard_index import MANIFEST
 from cruciform.errors import CheckpointError, DataError, RunError
 from cruciform.sources.bounds import Bounds, bounded
-from cruciform.store.directory import CARD, interface_of, load
+from cruciform.store.directory import CARD, Base, interface_of, load
 from cruciform.store.interface import Interface, read_interface
 from cruciform.store.recognize import describe_path
 from cruciform.store.run_marker import RUN_RECIPE
@@ -29,7 +29,7 @@ from cruciform.training.run.checkpoint import Checkpoint
 from cruciform.training.run.run import Run
 from cruciform.training.runtime.runtime import SingleProcess, pick_device
 from cruciform.training.setup.recipe_data import open_datasets
-from cruciform.training.setup.recipe_network import build_model
+from cruciform.training.setup.recipe_network import build_model, network_base
 
 OF_IMAGES = ("short_side", "size", "whiten", "mean", "deviation")
 """What a recipe's table of data says of images, and not of where they are stored."""
@@ -129,11 +129,13 @@ class Trained(NamedTuple):
         input_size: Of one image, as it was judged.
         interface: What is done to an image before the network sees it, as the recipe says it, and the names of the
             classes; runs of older versions do not hold those.
+        base: How the unconverted network is built again.
     """
 
     model: nn.Module
     input_size: tuple[int, ...]
     interface: Interface
+    base: Base
 
 
 def trained_network(directory: Path) -> Trained:
@@ -143,7 +145,8 @@ def trained_network(directory: Path) -> Trained:
     classes, size = data_of(run, checkpoint)
     learner = _restore(recipe, run, checkpoint, SingleProcess(pick_device("cpu")), classes=classes)
     said = {"preprocessing": preprocessing_of(recipe), "classes": _class_names(checkpoint, classes)}
-    return Trained(learner.evaluated(), size, read_interface(said, str(directory)))
+    base = network_base(run.network(recipe), classes)
+    return Trained(learner.evaluated(), size, read_interface(said, str(directory)), base)
 
 
 def preprocessing_of(recipe: Recipe) -> dict[str, Any]:

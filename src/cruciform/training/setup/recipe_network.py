@@ -13,8 +13,9 @@ from cruciform.errors import ConversionError, OptionError, RunError, UnknownName
 from cruciform.models.network import Network
 from cruciform.nn.initialize import AUTO, initialize_
 from cruciform.schemes import DENSE
-from cruciform.sources.build_network import build_network, split_reference
-from cruciform.store.directory import CARD, base_of, load, load_with
+from cruciform.sources.build_network import split_reference
+from cruciform.store.directory import Base, base_of, saved_base
+from cruciform.store.open_reference import is_directory, open_reference
 from cruciform.training.recipe.recipe import ModelTable
 
 TAKES_CLASSES = ("zoo", "timm", "torchvision")
@@ -46,7 +47,7 @@ def build_model(
         )
     with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
         torch.manual_seed(seed)
-        if (Path(table.name) / CARD).is_file():
+        if is_directory(table.name):
             return _read(table, classes, notice)
         return _build(table, classes, images, notice)
 
@@ -54,11 +55,17 @@ def build_model(
 def _read(table: ModelTable, classes: int, notice: Callable[[str], None]) -> nn.Module:
     if table.scheme or table.init:
         raise OptionError(f"{table.name} is a model directory: it has its scheme and weights, and takes no other")
-    options = _with_classes(base_of(table.name), table.options, classes)
-    model, anew = load_with(table.name, options) if options else (load(table.name), ())
-    if anew:
-        notice(f"{', '.join(anew)}: of another shape in {table.name}; they begin anew, as for a network that is built")
-    return model
+    opened = open_reference(table.name, _with_classes(base_of(table.name), table.options, classes))
+    if opened.reinitialized:
+        names = ", ".join(opened.reinitialized)
+        notice(f"{names}: of another shape in {table.name}; they are initialized as in a network that is built")
+    return opened.model
+
+
+def network_base(table: ModelTable, classes: int) -> Base:
+    """Return how the unconverted network of a recipe is built, with the options that fit its data."""
+    saved = saved_base(table.name) if is_directory(table.name) else Base(table.name)
+    return Base(saved.reference, {**saved.options, **_with_classes(saved.reference, table.options, classes)})
 
 
 def _with_classes(reference: str | None, options: Mapping[str, Any], classes: int) -> dict[str, Any]:
@@ -74,7 +81,7 @@ def _build(
     if source == "zoo" and table.init:
         options["init"] = table.init
     try:
-        model, _ = build_network(table.name, options)
+        model = open_reference(table.name, options).model
     except UnknownNameError as error:
         raise UnknownNameError(
             f"{str(error).removesuffix('.')}. A model directory serves too, but {Path(table.name).absolute()} is none; "

@@ -1,0 +1,1 @@
+"""Networks by whatever a user can name."""
