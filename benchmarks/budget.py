@@ -23,7 +23,7 @@ from torch import nn
 from cruciform.budgets.budget_plan import BudgetPlan, Limit, choose
 from cruciform.budgets.network_time import time_network
 from cruciform.budgets.survey import SECONDS, Survey, Valuation, survey_network
-from cruciform.cli.shared.common import measuring
+from cruciform.cli.shared.progress import measuring
 from cruciform.cli.shared.run_progress import make_observer
 from cruciform.conversion.convert import convert
 from cruciform.data.transforms.whitening import cache_folder

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from cruciform import convert
-from cruciform.cli.shared.common import measuring
+from cruciform.cli.shared.progress import measuring
 from cruciform.conversion.dense import collapse
 from cruciform.deployment.artifact import verdict
 from cruciform.deployment.bench.bench import prefixed

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from cruciform import convert
-from cruciform.cli.shared.common import measuring
+from cruciform.cli.shared.progress import measuring
 from cruciform.data.open_dataset import open_dataset
 from cruciform.data.samples.source import Opening
 from cruciform.deployment.search.build import Build, EngineSettings, build_engine

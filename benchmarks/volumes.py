@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from cruciform.cli.shared.common import measuring
+from cruciform.cli.shared.progress import measuring
 from cruciform.deployment.artifact import open_artifact, ship
 from cruciform.deployment.bench.bench import prefixed
 from cruciform.deployment.bench.suites import AS, build_suite_network

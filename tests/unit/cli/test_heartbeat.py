@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cruciform.cli.shared import heartbeat
-from cruciform.cli.shared.common import measuring, progress_bar
+from cruciform.cli.shared.progress import measuring, progress_bar
 
 
 def test_what_is_measured_is_printed_now_and_then(

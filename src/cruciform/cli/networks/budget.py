@@ -5,20 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cruciform.cli.shared.common import (
-    JsonOption,
-    SizeOption,
-    check_network,
-    console,
-    find_model,
-    find_target,
-    measuring,
-    print_json,
-    print_table,
-    read_amount,
-    refuse_saved,
-    write_converted,
-)
+from cruciform.cli.shared.arguments import JsonOption, SizeOption
+from cruciform.cli.shared.network_lookup import check_network, find_model, find_target, refuse_saved, write_converted
+from cruciform.cli.shared.parsing import read_amount
+from cruciform.cli.shared.progress import measuring
+from cruciform.cli.shared.tables import print_json, print_table
+from cruciform.cli.shared.terminal import console
 from cruciform.errors import OptionError
 
 if TYPE_CHECKING:

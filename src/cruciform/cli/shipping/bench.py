@@ -6,16 +6,12 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.shared.common import (
-    JsonOption,
-    console,
-    ending,
-    find_target,
-    measuring,
-    picture,
-    print_json,
-    print_table,
-)
+from cruciform.cli.shared.arguments import JsonOption
+from cruciform.cli.shared.network_lookup import find_target
+from cruciform.cli.shared.parsing import ending, picture
+from cruciform.cli.shared.progress import measuring
+from cruciform.cli.shared.tables import print_json, print_table
+from cruciform.cli.shared.terminal import console
 from cruciform.words import plural
 
 

@@ -5,18 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from cruciform.cli.shared.common import (
-    JsonOption,
-    ModelArgument,
-    SizeOption,
-    console,
-    find_images,
-    find_target,
-    find_trained,
-    measuring,
-    print_json,
-    print_table,
-)
+from cruciform.cli.shared.arguments import JsonOption, ModelArgument, SizeOption
+from cruciform.cli.shared.network_lookup import find_images, find_target, find_trained
+from cruciform.cli.shared.progress import measuring
+from cruciform.cli.shared.tables import print_json, print_table
+from cruciform.cli.shared.terminal import console
 from cruciform.words import plural
 
 

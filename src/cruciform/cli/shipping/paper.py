@@ -6,17 +6,12 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.shared.common import (
-    JsonOption,
-    SizeOption,
-    console,
-    echo,
-    ending,
-    find_trained,
-    measuring,
-    print_json,
-    print_table,
-)
+from cruciform.cli.shared.arguments import JsonOption, SizeOption
+from cruciform.cli.shared.network_lookup import find_trained
+from cruciform.cli.shared.parsing import ending
+from cruciform.cli.shared.progress import measuring
+from cruciform.cli.shared.tables import print_json, print_table
+from cruciform.cli.shared.terminal import console, echo
 from cruciform.words import plural
 
 app = typer.Typer(no_args_is_help=True, help="The paper's tables and figures, from our own counts.")

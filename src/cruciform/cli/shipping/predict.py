@@ -5,7 +5,11 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.shared.common import JsonOption, console, ending, print_json, progress_bar
+from cruciform.cli.shared.arguments import JsonOption
+from cruciform.cli.shared.parsing import ending
+from cruciform.cli.shared.progress import progress_bar
+from cruciform.cli.shared.tables import print_json
+from cruciform.cli.shared.terminal import console
 from cruciform.words import plural
 
 

@@ -5,16 +5,12 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.shared.common import (
-    JsonOption,
-    ModelArgument,
-    SizeOption,
-    console,
-    ending,
-    find_trained,
-    measuring,
-    print_json,
-)
+from cruciform.cli.shared.arguments import JsonOption, ModelArgument, SizeOption
+from cruciform.cli.shared.network_lookup import find_trained
+from cruciform.cli.shared.parsing import ending
+from cruciform.cli.shared.progress import measuring
+from cruciform.cli.shared.tables import print_json
+from cruciform.cli.shared.terminal import console
 
 
 def report(
