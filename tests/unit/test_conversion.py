@@ -282,10 +282,15 @@ def test_counts_are_those_of_the_input_before_it_is_padded(mode: Literal["zeros"
 
 def test_a_report_is_printed_for_people() -> None:
     report = plan_conversion(nn.Sequential(nn.Conv2d(4, 4, 3), nn.Conv2d(4, 1, 3), nn.Conv2d(1, 4, 1)), "lr")
-    assert str(report).splitlines() == [
-        "0: 3×3, 4 → 4: [3×1: 2 ‖ 1×3: 2]",
-        "1: 3×3, 4 → 1: [3×1: 1]",
-        "2: 1×1, 1 → 4: skipped, 1×1: no window to save on",
+    header, line, *shown = str(report).splitlines()
+    assert header.split() == "layer convolution becomes parameters MACs % of MACs".split()
+    assert set(line) <= {"-", " "}
+    assert [" ".join(row.split()) for row in shown[:3]] == [
+        "0 3×3, 4 → 4 [3×1: 2 ‖ 1×3: 2] 148 → 52 – –",
+        "1 3×3, 4 → 1 [3×1: 1] 37 → 13 – –",
+        "2 1×1, 1 → 4 skipped: 1×1: no window to save on 8 – –",
+    ]
+    assert shown[3:] == [
         "3 convolutions: 2 replaced, 0 kept, 1 skipped; parameters 193 → 73 (37.8%)",
         "1: no filter of 1 looks along axis 1 of the window; to keep it dense, protect it",
     ]
