@@ -71,7 +71,7 @@ def test_the_argument_renamed() -> None:
     assert isinstance(model.conv, CompositeConv)
     assert profile(model, (3, 8, 8)).macs == 64 * 3 * (3 * 16 + 16 * 4)
     assert [block.name for block in diagnose(model, (3, 8, 8)).blocks] == ["conv", "head"]
-    choice = choose_build(model, EngineSettings(TARGETS.get("torch"), (3, 8, 8), rounds=1, patience=0))
+    choice = choose_build(model, EngineSettings(TARGETS.get("torch"), (3, 8, 8), rounds=1, search_seconds=0))
     assert [times.name for times in choice.layers] == ["conv", "head"]
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from cruciform.measure.network_profile import LayerCount, Profile
 from cruciform.plan import LayerPlan
-from cruciform.text.format_table import html_table, text_table
+from cruciform.text.text_tables import html_table, text_table
 from cruciform.text.wording import listed, plural
 
 Action = Literal["replaced", "kept", "skipped"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from cruciform.text.escapes import printable_json
-from cruciform.text.format_table import html_table, text_table
+from cruciform.text.text_tables import html_table, text_table
 
 COLUMNS = ("layer", "computes", "output", "parameters", "MACs", "MACs (paper)")
 CSV_COLUMNS = ("layer", "kind", "plan", "output", "parameters", "MACs", "MACs (paper)")

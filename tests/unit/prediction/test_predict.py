@@ -58,12 +58,12 @@ def test_interrupted_predictions_go_on_and_come_to_the_same_bytes(images: Path, 
     run_prediction(Request(str(run), str(images / "val"), str(whole)), ASKING)
 
     def stop_at(part: int) -> None:
-        def advance(done: int, of: int) -> None:
+        def on_progress(done: int, of: int) -> None:
             if done == part:
                 raise Stop
 
         with pytest.raises(Stop):
-            run_prediction(Request(str(run), str(images / "val"), str(broken)), ASKING, advance=advance)
+            run_prediction(Request(str(run), str(images / "val"), str(broken)), ASKING, on_progress=on_progress)
 
     stop_at(1)
     stop_at(3)

@@ -19,13 +19,13 @@ def convert(
         typer.Option("--output", "-o", metavar="DIR", help="Write a model directory here. Left out: a dry run."),
     ] = None,
     scheme: Annotated[
-        str, typer.Option(help=f"{', '.join(SCHEMES.names())}; or cross with options, as cross:full=0.25.")
+        str, typer.Option(help=f"{', '.join(SCHEMES.registered())}; or cross with options, as cross:full=0.25.")
     ] = "lr",
     init: Annotated[
         str,
         typer.Option(
             help="Initialization of the new layers. auto: pytorch where the network has norms, paper-completed "
-            "elsewhere; fit: least squares to the trained weights; or a rule (a wrong one lists them all)."
+            "elsewhere; fit: least squares to the trained weights; or a rule of cruciform.initialize_."
         ),
     ] = "auto",
     protect: Annotated[

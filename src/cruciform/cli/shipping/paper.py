@@ -157,8 +157,8 @@ def timings(
     from cruciform.paper.timings import describe_timings, parts, record_timings, time_parts
 
     chosen = parts(size)
-    with measuring() as tell:
-        times = time_parts(chosen, target, batch=batch, rounds=rounds, tell=tell)
+    with measuring() as on_progress:
+        times = time_parts(chosen, target, batch=batch, rounds=rounds, on_progress=on_progress)
     details = describe_timings(times, chosen, target=target, batch=batch)
     command = f"cruciform paper timings --target {target} --batch {batch} --rounds {rounds} --size {size}"
     summary = record_timings(details, result, command=command)

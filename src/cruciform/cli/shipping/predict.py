@@ -49,8 +49,10 @@ def predict(
     from cruciform.prediction.parts import Asking
     from cruciform.prediction.predict_images import run_prediction
 
-    with progress_bar("predicting, parts") as advance:
-        found = run_prediction(request, Asking(top, batch, part), workers=workers if on_ray else None, advance=advance)
+    with progress_bar("predicting, parts") as on_progress:
+        found = run_prediction(
+            request, Asking(top, batch, part), workers=workers if on_ray else None, on_progress=on_progress
+        )
     if as_json:
         print_json({"output": str(output), **found._asdict()})
     else:

@@ -41,8 +41,8 @@ def report(
     from cruciform.store.run_marker import is_run
 
     found = find_trained(model, size)
-    with measuring() as tell:
-        tell(model)
+    with measuring() as on_progress:
+        on_progress(model)
         run = None
         if is_run(Path(model)):
             from cruciform.reports.run_facts import read_run
