@@ -33,7 +33,10 @@ def open_typed(
     from cruciform.networks.open_network import open_network
 
     given = read_size(size) if size else None
-    return open_network(reference, weights=weights, input_size=given, init=init, on_meta=on_meta)
+    opened = open_network(reference, weights=weights, input_size=given, init=init, on_meta=on_meta)
+    if opened.input_size is None:
+        raise OptionError(f"the input size of {reference} is unknown; add --input, for instance --input 3x224x224")
+    return opened
 
 
 def save_converted(conversion: "Conversion", output: Path, opened: "OpenedNetwork") -> str:
