@@ -127,7 +127,7 @@ def test_a_network_of_the_users_own(cruciform: Program, tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("profile", "vgg12"), "error: unknown model 'vgg12'. Did you mean"),
+        (("profile", "vgg12"), "error: unknown network 'vgg12'. Did you mean"),
         (("convert", "resnet18"), "or type timm:NAME, torchvision:NAME, monai:NAME, or package.module:function"),
         (("models", "resnet"), "no network of ours has 'resnet' in its name"),
         (("profile", "nin", "--input", "3x"), "is not an input size; write channels and sizes, as 3x224x224"),

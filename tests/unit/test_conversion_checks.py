@@ -73,7 +73,7 @@ def test_the_report_is_held_against_a_count_of_what_was_made() -> None:
         ({"activation": nn.GELU()}, "unknown activation GELU"),
         ({"init": None}, "unknown initialization None"),
         ({"model": 18}, "int is not a network: give a torch module, or a reference to one"),
-        ({"model": "resnet18"}, "unknown model 'resnet18'. Did you mean 'timm:resnet18'"),
+        ({"model": "resnet18"}, "unknown network 'resnet18'. Did you mean 'timm:resnet18'"),
     ],
 )
 def test_what_is_no_such_thing_is_told_in_a_sentence(arguments: dict[str, Any], why: str) -> None:
