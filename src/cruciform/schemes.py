@@ -36,7 +36,7 @@ from cruciform.spec import MAX_RANK, ConvSpec, Ints
 
 Scheme: TypeAlias = Callable[[ConvSpec], LayerPlan]
 
-SCHEMES: Registry[Scheme] = Registry("scheme")
+SCHEMES: Registry[Scheme] = Registry("scheme", group="cruciform.schemes")
 PLANES = "planes"
 DENSE = "full"
 """The scheme that changes nothing."""

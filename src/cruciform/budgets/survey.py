@@ -21,7 +21,7 @@ from cruciform.deployment.bench.bench import prefixed
 from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.search.choose import ProgressCallback
 from cruciform.errors import BudgetError, OptionError, PlanError
-from cruciform.measure.macs import LayerCount
+from cruciform.measure.network_profile import LayerCount
 from cruciform.nn.inspect import spec_of
 from cruciform.plan import LayerPlan
 from cruciform.registry import did_you_mean
