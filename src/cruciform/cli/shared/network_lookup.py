@@ -193,7 +193,7 @@ def _import_model(name: str) -> "nn.Module":
 
 def find_target(name: str) -> "Target":
     """Returns the engine of a name; says where this processor can only emulate what it computes in."""
-    from cruciform.deployment.targets.registered import TARGETS
+    from cruciform.deployment.targets.target import TARGETS
     from cruciform.machine.processor import emulation
 
     target = TARGETS.get(name)
