@@ -24,7 +24,7 @@ from cruciform.nn.init_rules import Surroundings, initialize_layer_
 from cruciform.nn.initialize import AUTO, rule_for
 from cruciform.nn.inspect import refuse_unready
 from cruciform.plan import LayerPlan
-from cruciform.words import listed
+from cruciform.text.wording import listed
 
 FIT = "fit"
 _BY_CONVERSION = "_replaces_convolution_by"

@@ -8,7 +8,7 @@ import typer
 from cruciform.cli.shared.arguments import JsonOption
 from cruciform.cli.shared.tables import print_json, print_table
 from cruciform.errors import UnknownNameError
-from cruciform.words import plural
+from cruciform.text.wording import plural
 
 
 def models(

@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from cruciform.cli.shared.terminal import console, echo
-from cruciform.words import printable, printable_json
+from cruciform.text.escapes import printable, printable_json
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> None:

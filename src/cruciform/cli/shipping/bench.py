@@ -12,7 +12,7 @@ from cruciform.cli.shared.parsing import ending, picture
 from cruciform.cli.shared.progress import measuring
 from cruciform.cli.shared.tables import print_json, print_table
 from cruciform.cli.shared.terminal import console
-from cruciform.words import plural
+from cruciform.text.wording import plural
 
 
 def bench(

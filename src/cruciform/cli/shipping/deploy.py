@@ -10,7 +10,7 @@ from cruciform.cli.shared.network_lookup import find_images, find_target, find_t
 from cruciform.cli.shared.progress import measuring
 from cruciform.cli.shared.tables import print_json, print_table
 from cruciform.cli.shared.terminal import console
-from cruciform.words import plural
+from cruciform.text.wording import plural
 
 
 def deploy(

@@ -12,7 +12,7 @@ from cruciform.cli.shared.parsing import ending
 from cruciform.cli.shared.progress import measuring
 from cruciform.cli.shared.tables import print_json, print_table
 from cruciform.cli.shared.terminal import console, echo
-from cruciform.words import plural
+from cruciform.text.wording import plural
 
 app = typer.Typer(no_args_is_help=True, help="The paper's tables and figures, from our own counts.")
 

@@ -10,7 +10,7 @@ from cruciform.cli.shared.parsing import ending
 from cruciform.cli.shared.progress import progress_bar
 from cruciform.cli.shared.tables import print_json
 from cruciform.cli.shared.terminal import console
-from cruciform.words import plural
+from cruciform.text.wording import plural
 
 
 def predict(

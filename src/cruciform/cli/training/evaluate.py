@@ -11,7 +11,7 @@ from cruciform.cli.shared.tables import print_json, print_table
 from cruciform.cli.shared.terminal import console
 from cruciform.errors import OptionError
 from cruciform.store.recognize import describe_path, is_saved
-from cruciform.words import plural
+from cruciform.text.wording import plural
 
 MOST_LISTED = 100  # classes
 

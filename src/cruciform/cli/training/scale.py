@@ -11,7 +11,7 @@ from cruciform.cli.shared.network_lookup import find_trained
 from cruciform.cli.shared.tables import print_json, print_table
 from cruciform.cli.shared.terminal import console
 from cruciform.errors import OptionError
-from cruciform.words import plural
+from cruciform.text.wording import plural
 
 if TYPE_CHECKING:
     from cruciform.scale.model import Estimate, TrainingCost

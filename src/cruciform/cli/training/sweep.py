@@ -11,7 +11,7 @@ from cruciform.cli.shared.progress import interruptible, progress_bar
 from cruciform.cli.shared.tables import print_json, print_table
 from cruciform.cli.shared.terminal import console
 from cruciform.errors import RunError
-from cruciform.words import plural
+from cruciform.text.wording import plural
 
 if TYPE_CHECKING:
     from cruciform.training.experiments.sweep import SweepTrial

@@ -9,7 +9,7 @@ from cruciform.cli.shared.arguments import BackendOption, DeviceOption, JsonOpti
 from cruciform.cli.shared.progress import interruptible
 from cruciform.cli.shared.tables import print_json
 from cruciform.cli.shared.terminal import console
-from cruciform.words import plural
+from cruciform.text.wording import plural
 
 RUNS = Path("runs")
 
