@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from cruciform.deployment.search.build import EngineSettings, build_graph
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
 from cruciform.errors import NotLinearError, ShapeError
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import spec_of
