@@ -105,10 +105,10 @@ def cross(
     return scheme
 
 
-SCHEMES.add("lr", cross())
+_LR = SCHEMES.add("lr", cross())  # one definition for every rank: k×1 and 1×k in 2-D, three axes in 3-D
 SCHEMES.add("lr-join", cross(join=True))
 SCHEMES.add("lr-join-wfull", cross(full=0.25, join=True))
-SCHEMES.add("cross3", cross())
+SCHEMES.add("cross3", _LR)  # an alias, as papers on volumes call it
 SCHEMES.add("planes", cross(shapes=[PLANES]))
 
 

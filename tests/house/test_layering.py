@@ -16,7 +16,7 @@ FENCES: dict[str, set[str]] = {package: set(users) for package, users in TABLE["
 MAY_IMPORT: dict[str, set[str]] = {
     package: set().union(*LAYERS[:layer]) for layer, packages in enumerate(LAYERS) for package in packages
 }
-STANDARD_LIBRARY_ONLY = {"errors", "words", "registry", "spec", "plan", "schemes"}
+STANDARD_LIBRARY_ONLY = {"errors", "text", "registry", "spec", "plan", "schemes"}
 PUBLIC_API = "the public API"
 MOST_MODULES = 14
 

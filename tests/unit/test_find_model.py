@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cruciform.cli.main import app
-from cruciform.cli.shared.common import find_trained
+from cruciform.cli.shared.network_lookup import find_trained
 from cruciform.conversion.convert import convert
 from cruciform.errors import UnknownNameError
 from cruciform.models.zoo import create_model

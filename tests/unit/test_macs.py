@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from cruciform.errors import CountError, ShapeError
 from cruciform.measure import closed_form, profile_table
 from cruciform.measure.macs import profile
+from cruciform.models.zoo import create_model
 from cruciform.nn.composite import CompositeConv
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
@@ -294,3 +295,22 @@ def test_a_module_in_two_places_and_tied_weights_are_not_changed_by_counting() -
     assert counted.notes == ()
     assert {name: id(tensor) for name, tensor in model.named_parameters(remove_duplicate=False)} == before
     assert all(tensor.device.type == "cpu" for tensor in model.parameters())
+
+
+def test_counting_the_training_form() -> None:
+    """GoogLeNet is counted as deployed unless asked otherwise: its heads run in training only."""
+    with torch.device("meta"):
+        model = create_model("googlenet")
+    assert profile(model.train(), (3, 224, 224)).macs < profile(model, (3, 224, 224), training=True).macs
+
+
+def test_counter_blind_to_f_conv() -> None:
+    class Functional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kernel = nn.Parameter(torch.randn(4, 3, 3, 3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.conv2d(x, self.kernel)
+
+    assert profile(Functional(), (3, 5, 5)).macs == 4 * 3 * 9 * 9

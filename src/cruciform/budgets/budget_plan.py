@@ -10,7 +10,7 @@ from cruciform.budgets.costs import LayerCost
 from cruciform.budgets.solver import Layer, Solution, front, import_scipy, not_met, solve
 from cruciform.budgets.survey import BUDGETED, SECONDS, Survey, Valuation, count_network, survey_network
 from cruciform.deployment.search.build import EngineSettings
-from cruciform.deployment.search.choose import Tell
+from cruciform.deployment.search.choose import ProgressCallback
 from cruciform.deployment.search.layer_forms import Form
 from cruciform.errors import OptionError
 from cruciform.schemes import DENSE, find_scheme
@@ -96,7 +96,7 @@ def plan_budget(
     folder: Path,
     *,
     valuation: Valuation | None = None,
-    tell: Tell = lambda what: None,
+    on_progress: ProgressCallback = lambda what: None,
 ) -> BudgetPlan:
     """Chooses a scheme for every layer of a network under budgets.
 
@@ -106,7 +106,7 @@ def plan_budget(
         limits: The most of ``seconds``, ``MACs``, ``parameters`` or ``bytes``.
         folder: Where measured times are kept.
         valuation: What may be chosen, and what it is worth.
-        tell: Told what is being measured.
+        on_progress: Called with what is being measured.
 
     Raises:
         BudgetError: The budget can't be met.
@@ -122,7 +122,7 @@ def plan_budget(
         for name, most in _absolute({name: limit for name, limit in limits.items() if name != SECONDS}, dense).items():
             if least[name] > most:
                 raise not_met(name, most, least[name])
-    return choose(survey_network(model, setting, valuation, folder, tell=tell), limits)
+    return choose(survey_network(model, setting, valuation, folder, on_progress=on_progress), limits)
 
 
 def choose(survey: Survey, limits: Mapping[str, Limit]) -> BudgetPlan:

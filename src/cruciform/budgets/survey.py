@@ -19,7 +19,7 @@ from cruciform.conversion.convert import plan_conversion
 from cruciform.conversion.where import matches
 from cruciform.deployment.bench.bench import prefixed
 from cruciform.deployment.search.build import EngineSettings
-from cruciform.deployment.search.choose import Tell
+from cruciform.deployment.search.choose import ProgressCallback
 from cruciform.errors import BudgetError, OptionError, PlanError
 from cruciform.measure.macs import LayerCount
 from cruciform.nn.inspect import spec_of
@@ -83,7 +83,12 @@ class Survey:
 
 
 def survey_network(
-    model: nn.Module, setting: EngineSettings, valuation: Valuation, folder: Path, *, tell: Tell = lambda what: None
+    model: nn.Module,
+    setting: EngineSettings,
+    valuation: Valuation,
+    folder: Path,
+    *,
+    on_progress: ProgressCallback = lambda what: None,
 ) -> Survey:
     """Measures what every layer of a network can be.
 
@@ -92,7 +97,7 @@ def survey_network(
         setting: Where it will run.
         valuation: What may be chosen.
         folder: Where measured times are kept.
-        tell: Told what is being measured.
+        on_progress: Called with what is being measured.
 
     Raises:
         BudgetError: There is nothing to choose.
@@ -110,8 +115,8 @@ def survey_network(
         kinds = [Kind(spec, (spec.in_channels, *size), poolings.get(name), maps) for maps, *size in count.inputs]
         for kind in dict.fromkeys(kinds):
             if kind not in measured:
-                of_this = prefixed(tell, f"layer {number} of {len(rows)}")
-                measured[kind] = measure_kind(kind, valuation.candidates, setting, folder, tell=of_this)
+                of_this = prefixed(on_progress, f"layer {number} of {len(rows)}")
+                measured[kind] = measure_kind(kind, valuation.candidates, setting, folder, on_progress=of_this)
         weight = model.get_parameter(f"{name}.weight").detach() if valuation.trained else None
         options = _options(spec, count, [measured[kind].costs for kind in kinds], weight)
         layers.append(Layer(name, options, _importance(row, valuation.importances)))

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from cruciform.measure.macs import LayerCount, Profile
 from cruciform.plan import LayerPlan
-from cruciform.words import listed, plural
+from cruciform.text.wording import listed, plural
 
 Action = Literal["replaced", "kept", "skipped"]
 

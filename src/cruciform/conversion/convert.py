@@ -24,7 +24,7 @@ from cruciform.nn.init_rules import Surroundings, initialize_layer_
 from cruciform.nn.initialize import AUTO, rule_for
 from cruciform.nn.inspect import refuse_unready
 from cruciform.plan import LayerPlan
-from cruciform.words import listed
+from cruciform.text.wording import listed
 
 FIT = "fit"
 _BY_CONVERSION = "_replaces_convolution_by"
@@ -120,20 +120,18 @@ def apply_conversion_(
     *,
     init: str = AUTO,
     activation: str | None = "relu",
-    generator: torch.Generator | None = None,
 ) -> Conversion:
-    """Plans a conversion and carries it out, in place."""
-    start = _checked_start(model, Start(init, activation, generator))
+    """Plan a conversion by rules and carry it out in place."""
+    start = _checked_start(model, Start(init, activation))
     return _carry_out_(model, plan_by(model, rules), start)
 
 
 @dataclass(frozen=True)
 class Start:
-    """How new layers start: by a rule for an activation, with random numbers from a generator."""
+    """How new layers are initialized: by a rule, for the activation after them."""
 
     init: str
     activation: str | None
-    generator: torch.Generator | None = None
 
 
 def _checked_start(model: nn.Module, start: Start) -> Start:
@@ -199,7 +197,7 @@ def _start_layer(plan: LayerPlan, conv: nn.Module, name: str, start: Start) -> t
     if start.init == FIT:
         return layer, _fit_(layer, conv, name)
     around = Surroundings(start.activation)
-    initialize_layer_(plan, layer.stage_parameters(), rule=start.init, around=around, generator=start.generator)
+    initialize_layer_(plan, layer.stage_parameters(), rule=start.init, around=around)
     return layer, None
 
 
@@ -218,9 +216,12 @@ def _why_no_copy(model: nn.Module, error: Exception) -> str:
 
 
 def build_layer(conv: nn.Module, plan: LayerPlan) -> CompositeConv:
-    """Returns the bare layer of a plan, where the convolution's weights live and of their type."""
+    """Return the layer of a plan on the convolution's device and in its dtype, its parameters uninitialized.
+
+    Whoever calls it initializes, fits or loads them: drawing them here would advance torch's generator for nothing.
+    """
     weight: torch.Tensor = conv.weight  # type: ignore[assignment]
-    return CompositeConv(plan, device=weight.device, dtype=weight.dtype)
+    return CompositeConv(plan, device="meta", dtype=weight.dtype).to_empty(device=weight.device)
 
 
 def finish_layer(layer: CompositeConv, conv: nn.Module) -> nn.Module:

@@ -5,7 +5,7 @@ import io
 from dataclasses import asdict
 
 from cruciform.measure.macs import LayerCount, Profile
-from cruciform.words import printable_json
+from cruciform.text.escapes import printable_json
 
 COLUMNS = ("layer", "kind", "plan", "output", "parameters", "MACs", "MACs (paper)")
 

@@ -45,7 +45,7 @@ def setting() -> EngineSettings:
 def known_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Times that need no engine: as many nanoseconds as MACs, but that low rank never pays in the first layer."""
 
-    def measure(kind: Kind, schemes: object, setting: object, folder: object, *, tell: object) -> CostTable:
+    def measure(kind: Kind, schemes: object, setting: object, folder: object, *, on_progress: object) -> CostTable:
         from cruciform.schemes import make_plan
 
         costs = {}
@@ -147,7 +147,7 @@ def test_a_layer_that_is_not_called_stays_dense_and_is_named(setting: EngineSett
 def test_a_layer_without_candidates_says_so(
     setting: EngineSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    only = lambda *words, tell: CostTable({"full": LayerCost(1e-3, "")}, {})  # noqa: E731
+    only = lambda *words, on_progress: CostTable({"full": LayerCost(1e-3, "")}, {})  # noqa: E731
     monkeypatch.setattr(survey, "measure_kind", only)
     plan = plan_budget(network(), setting, {MACS: Limit(1.0, relative=True)}, tmp_path)
     assert {layer.reason for layer in plan.layers} == {"kept dense: there is no other candidate that it could be here"}

@@ -49,7 +49,7 @@ def test_times_are_known_for_one_engine_and_so_many_rounds(
 ) -> None:
     measured: list[tuple[int, bool]] = []
 
-    def measure(kind: Kind, schemes: list[str], setting: EngineSettings, tell: object) -> CostTable:
+    def measure(kind: Kind, schemes: list[str], setting: EngineSettings, on_progress: object) -> CostTable:
         measured.append((setting.rounds, vars(setting.target).get("_compiled", False)))
         return CostTable({scheme: LayerCost(1.0, "") for scheme in schemes}, {})
 

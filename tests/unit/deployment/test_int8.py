@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cruciform import convert
-from cruciform.cli.shared.common import find_images
+from cruciform.cli.shared.network_lookup import find_images
 from cruciform.data.open_dataset import open_dataset
 from cruciform.data.samples.source import Opening, Split
 from cruciform.deployment.search.layer_forms import build_form, composite_layers

@@ -5,20 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cruciform.cli.shared.common import (
-    JsonOption,
-    SizeOption,
-    check_network,
-    console,
-    find_model,
-    find_target,
-    measuring,
-    print_json,
-    print_table,
-    read_amount,
-    refuse_saved,
-    write_converted,
-)
+from cruciform.cli.shared.arguments import JsonOption, SizeOption
+from cruciform.cli.shared.network_lookup import check_network, find_model, find_target, refuse_saved, write_converted
+from cruciform.cli.shared.parsing import read_amount
+from cruciform.cli.shared.progress import measuring
+from cruciform.cli.shared.tables import print_json, print_table
+from cruciform.cli.shared.terminal import console
 from cruciform.errors import OptionError
 
 if TYPE_CHECKING:
@@ -79,10 +71,12 @@ def budget(
         check_picture(output / "front.png")  # hours before it is drawn
     model, usual = find_model(network, size)
     setting = EngineSettings(find_target(target), usual, batch=batch, threads=threads, rounds=rounds)
-    with measuring() as tell:
-        plan = plan_budget(model, setting, limits, cache_folder() / "costs", valuation=valuation, tell=tell)
+    with measuring() as on_progress:
+        plan = plan_budget(
+            model, setting, limits, cache_folder() / "costs", valuation=valuation, on_progress=on_progress
+        )
         conversion = convert(model, plan.mapping, input_size=usual) if plan.mapping else convert(model, "full")
-        tell("the network that was chosen beside the dense one")
+        on_progress("the network that was chosen beside the dense one")
         times = time_network({"dense": (model, {}), "chosen": (conversion.model, plan.forms)}, setting)
         measured = times["chosen"].best
     about = {"network": network, "target": target, "batch": batch, "threads": threads, "input_size": list(usual)}

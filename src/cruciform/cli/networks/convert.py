@@ -5,17 +5,10 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.shared.common import (
-    JsonOption,
-    SizeOption,
-    check_network,
-    console,
-    find_model,
-    print_json,
-    print_table,
-    refuse_saved,
-    write_converted,
-)
+from cruciform.cli.shared.arguments import JsonOption, SizeOption
+from cruciform.cli.shared.network_lookup import check_network, find_model, refuse_saved, write_converted
+from cruciform.cli.shared.tables import print_json, print_table
+from cruciform.cli.shared.terminal import console
 from cruciform.errors import OptionError
 
 

@@ -6,16 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cruciform.cli.shared.common import (
-    JsonOption,
-    ModelArgument,
-    SizeOption,
-    console,
-    find_trained,
-    picture,
-    print_json,
-    print_table,
-)
+from cruciform.cli.shared.arguments import JsonOption, ModelArgument, SizeOption
+from cruciform.cli.shared.network_lookup import find_trained
+from cruciform.cli.shared.parsing import picture
+from cruciform.cli.shared.tables import print_json, print_table
+from cruciform.cli.shared.terminal import console
 from cruciform.errors import OptionError
 from cruciform.files import check_regular
 

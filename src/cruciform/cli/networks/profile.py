@@ -4,7 +4,10 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.shared.common import JsonOption, ModelArgument, SizeOption, console, echo, find_trained, print_table
+from cruciform.cli.shared.arguments import JsonOption, ModelArgument, SizeOption
+from cruciform.cli.shared.network_lookup import find_trained
+from cruciform.cli.shared.tables import print_table
+from cruciform.cli.shared.terminal import console, echo
 
 
 def profile(

@@ -14,7 +14,7 @@ from cruciform.deployment.targets.registered import TARGETS
 from cruciform.errors import OptionError
 from cruciform.files import read_text
 from cruciform.measure.record import hardware, record_result, today, versions
-from cruciform.words import plural
+from cruciform.text.wording import plural
 
 SHORT = {"onnxruntime": "ort", "openvino": "ov", "executorch": "et", "aotinductor": "aoti"}
 

@@ -19,6 +19,7 @@ from cruciform.data.order import Order
 from cruciform.data.transforms.foreign import ForeignTransform
 from cruciform.data.transforms.transforms import Transform
 from cruciform.errors import BadSampleError, CheckpointError, CruciformError, DataError, NonFiniteError, RunError
+from cruciform.text.wording import plural
 from cruciform.training.engine.evaluation import GENTLER, EvaluationStopped, evaluate, nonfinite_samples
 from cruciform.training.engine.learner import Learner, StepResult, Taken
 from cruciform.training.engine.sample_images import first_images
@@ -37,7 +38,6 @@ from cruciform.training.runtime.signals import Signals
 from cruciform.training.setup.precision import emulated, settle_precision
 from cruciform.training.setup.recipe_data import Datasets, open_datasets
 from cruciform.training.setup.recipe_network import build_model
-from cruciform.words import plural
 
 MOST_BAD_STEPS = 10
 """Steps without a finite gradient that are skipped, or rolled back from, in one run; then it stops whatever it says."""

@@ -13,6 +13,7 @@ from typing import Any
 from cruciform.errors import RunError
 from cruciform.measure.macs import profile
 from cruciform.measure.record import hardware
+from cruciform.text.wording import plural
 from cruciform.training.backends.backend import Job
 from cruciform.training.evaluate_run import trained_network
 from cruciform.training.recipe.recipe import Recipe
@@ -21,7 +22,6 @@ from cruciform.training.run.journal import read_journal
 from cruciform.training.run.observer import Observer
 from cruciform.training.run.run import Run, differences
 from cruciform.training.start import start
-from cruciform.words import plural
 
 JUDGED = ("train_loss", "loss", "top1", "top1_mirrored", "auc")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cruciform.files import read_bytes
-from cruciform.words import printable_json
+from cruciform.text.escapes import printable_json
 
 
 class Journal:

@@ -1,24 +1,17 @@
-"""What several commands share: finding a model by what was typed, tables, and JSON."""
+"""Networks, engines and images by what was typed."""
 
 import importlib
-import math
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
-from rich.table import Table
-
-from cruciform.cli.shared.terminal import console as console  # noqa: PLC0414  (commands import it from here)
-from cruciform.cli.shared.terminal import echo as echo  # noqa: PLC0414
+from cruciform.cli.shared.parsing import read_size
+from cruciform.cli.shared.terminal import console
 from cruciform.errors import OptionError, UnknownNameError, first_line, reraise_as
 from cruciform.sources.network_names import check_listed, is_listed, list_sources, suggest_source, unknown_network
 from cruciform.store.recognize import ENDINGS, PICKLES, describe_path, is_saved
-from cruciform.words import printable, printable_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,31 +52,6 @@ def check_network(name: str) -> str:
 def _is_importable(module: str) -> bool:
     here = Path.cwd()
     return any((here / name).exists() for name in (module, f"{module}.py")) or find_spec(module) is not None
-
-
-ModelArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        callback=check_network,
-        help="A network of 'cruciform models', timm:NAME, torchvision:NAME, monai:NAME, your own as "
-        "package.module:function, a run of 'cruciform train', or a model directory.",
-    ),
-]
-SizeOption = Annotated[
-    str | None, typer.Option("--input", metavar="CxHxW", help="Channels and size of one input, as 3x224x224.")
-]
-DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
-BackendOption = Annotated[
-    str, typer.Option(help="local: this process; ddp: several, under torchrun; ray: on a Ray cluster.")
-]
-WorkersOption = Annotated[int, typer.Option(min=1, help="Processes, for ddp and ray.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
-
-
-def processes_typed(backend: str, workers: int) -> list[str]:
-    """Returns the options that ask for these processes again; none for the usual one."""
-    return [] if backend == "local" else ["--backend", backend, "--workers", str(workers)]
 
 
 def find_model(name: str, size: str | None, *, init: str | None = None) -> "tuple[nn.Module, tuple[int, ...]]":
@@ -194,28 +162,6 @@ def refuse_saved(name: str) -> None:
         raise OptionError(f"{describe_path(Path(name))} Begin with a dense network, by its name")
 
 
-def picture(path: Path | None) -> Path | None:
-    """Refuses a picture that could not be written, before the work that it is to show."""
-    if path is not None:
-        from cruciform.plot.style import check_picture
-
-        check_picture(path)
-    return path
-
-
-def ending(suffix: str) -> Callable[[Path | None], Path | None]:
-    """Returns what refuses a file of another ending: one that is there would be replaced by what it does not say."""
-
-    def check(path: Path | None) -> Path | None:
-        if path is not None and path.is_dir():
-            raise OptionError(f"{path} is a folder; name a file, for instance {path / f'x{suffix}'}")
-        if path is not None and path.suffix.lower() != suffix:
-            raise OptionError(f"{path} would be written as {suffix} is; call it {path.with_suffix(suffix)}")
-        return path
-
-    return check
-
-
 def find_images(name: str, *, count: int = 300) -> "NDArray[Any]":
     """Returns the first training images of a run, as its network is judged on images."""
     from cruciform.store.run_marker import is_run
@@ -255,102 +201,3 @@ def find_target(name: str) -> "Target":
     if slow:
         console(error=True).print(f"{name}: {slow}", style="yellow")
     return target
-
-
-@contextmanager
-def measuring(limit: float | None = None) -> "Iterator[Callable[[str], None]]":
-    """Shows that something is being measured, and for how long; gives what takes words for what it is now.
-
-    Args:
-        limit: Seconds that the search may take, where there is such a limit.
-    """
-    from cruciform.cli.shared.heartbeat import heartbeat, watched
-
-    of = "" if limit is None else f" (the search has {limit:g} s)"
-    if not watched():
-        with heartbeat(of) as say:
-            yield lambda what: say(f"measuring {what}")
-        return
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
-    with Progress(*columns, transient=True, console=console(error=True)) as bar:
-        task = bar.add_task(f"measuring{of}")
-        yield lambda what: bar.update(task, description=f"measuring {what}{of}")
-
-
-@contextmanager
-def progress_bar(what: str) -> "Iterator[Callable[[int, int], None]]":
-    """Shows how far something is; gives what takes how much of how much is done."""
-    from cruciform.cli.shared.heartbeat import heartbeat, watched
-
-    if not watched():
-        with heartbeat() as say:
-            yield lambda done, of: say(f"{what}, {done:,} of {of:,}")
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, transient=True, console=console(error=True)) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, of: bar.update(task, completed=done, total=of)
-
-
-@contextmanager
-def interruptible(advice: str) -> "Iterator[None]":
-    """Ends the program as a signal asked for, when a run within the block has saved its state; says how to go on."""
-    from cruciform.training.engine.loop import Interrupted
-
-    try:
-        yield
-    except Interrupted as stop:
-        echo(f"{stop}. {advice}", error=True)
-        raise typer.Exit(128 + stop.signal) from stop
-
-
-def read_amount(text: str, units: Mapping[str, float], what: str) -> tuple[float, str]:
-    """Reads a number with a unit, as ``256MB`` or ``60%``, in whatever case; returns the amount, and the unit.
-
-    Args:
-        text: What was typed.
-        units: What each unit stands for; the empty one is none at all.
-        what: What it is to be, with examples, for whoever typed something else.
-    """
-    spelt = {unit.upper(): unit for unit in units}
-    found = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(\D*)", text.strip())
-    if found is None or found[2].upper() not in spelt:
-        raise OptionError(f"{text!r} is no {what}")
-    unit = spelt[found[2].upper()]
-    return float(found[1]) * units[unit], unit
-
-
-def read_size(text: str) -> tuple[int, ...]:
-    """Reads ``3x224x224``."""
-    parts = text.lower().replace("×", "x").split("x")
-    if not 2 <= len(parts) <= 4 or not all(part.isdecimal() and int(part) for part in parts):
-        raise OptionError(f"{text!r} is not an input size; write channels and sizes, as 3x224x224 or 1x64x64x64")
-    return tuple(map(int, parts))
-
-
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> None:
-    """Prints a table; the first ``left`` columns are text, the others numbers."""
-    # Escaped before their widths are measured.
-    table = Table(title=printable(title), title_justify="left")
-    for index, column in enumerate(columns):
-        table.add_column(printable(column), justify="left" if index < left else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*map(printable, row))
-    console().print(table)
-
-
-def print_json(data: Any) -> None:
-    """Prints plain data as JSON, numbers that are none or without end as null: JSON has no word for them."""
-    echo(printable_json(_with_nulls(data), indent=2, allow_nan=False), lines=True)
-
-
-def _with_nulls(data: Any) -> Any:
-    if isinstance(data, float):
-        return data if math.isfinite(data) else None
-    if isinstance(data, dict):
-        return {key: _with_nulls(value) for key, value in data.items()}
-    return [_with_nulls(value) for value in data] if isinstance(data, list | tuple) else data
