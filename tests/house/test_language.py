@@ -116,9 +116,9 @@ def in_source(path: Path) -> Iterator[Hit]:
             known = ALL_NAMES | (ALL_FLAGS if package in PUBLIC and isinstance(node, ast.arg) else {})
             if word in known:
                 yield Hit(name, node.lineno, word, known[word])
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and "recipe" in path.parts:
-            if node.target.id in ALL_KEYS:
-                yield Hit(name, node.lineno, node.target.id, ALL_KEYS[node.target.id])
+        elif "recipe" in path.parts and isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            key = node.target.id
+            yield from [Hit(name, node.lineno, key, ALL_KEYS[key])] if key in ALL_KEYS else []
 
 
 def in_table(path: Path) -> Iterator[Hit]:
