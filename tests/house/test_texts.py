@@ -168,3 +168,27 @@ def test_every_test_that_keeps_a_promise_exists() -> None:
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "reliability.md").read_text("utf-8")))
     assert named
     assert not named - there
+
+
+@pytest.mark.parametrize(("name", "most"), [("README.md", 150), ("ARCHITECTURE.md", 110), ("CONTRIBUTING.md", 120)])
+def test_a_text_of_the_root_is_short(name: str, most: int) -> None:
+    assert len((ROOT / name).read_text("utf-8").splitlines()) <= most
+
+
+def test_an_entry_of_the_changelog_is_one_line() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text("utf-8").splitlines()
+    assert "### Numbers" in lines
+    assert all(re.match(r"#|- ", line) for line in lines if line), "an entry is one line that starts with '- '"
+    assert not [line for line in lines if len(line) > 240], "details are in the commit"
+
+
+def test_the_readmes_drawing_is_what_its_script_draws() -> None:
+    from cross_picture import PICTURE, draw
+
+    assert draw() == PICTURE.read_text("utf-8")
+
+
+def test_the_readme_pairs_speed_and_accuracy_and_states_its_limits() -> None:
+    assert "| MACs | training | inference | accuracy: dense → converted |" in README
+    for said in ("narrower dense network of the same cost", "CPU only so far", "Train or fine-tune", "depthwise"):
+        assert said in README
