@@ -3,7 +3,7 @@ import json
 import pytest
 
 from cruciform.text.escapes import printable, printable_json
-from cruciform.text.tables import html_table, text_table
+from cruciform.text.text_tables import html_table, text_table
 from cruciform.text.wording import plural, short_names
 
 
