@@ -39,9 +39,8 @@ test-faults: setup  ## 1,400 injected faults, 8 minutes on 2 cores; records resu
 	$(BIN)/python tests/faults/run.py --record
 	$(BIN)/python benchmarks/numbers_in_texts.py
 
-numbers: setup  ## write the numbers of results/ into README and docs
+numbers: setup  ## render README, ARCHITECTURE and docs from docs/templates/ and results/
 	$(BIN)/python benchmarks/numbers_in_texts.py
-	$(BIN)/python benchmarks/paper_in_texts.py
 
 coverage: setup  ## convert every network of timm, torchvision and MONAI: most of an hour; can be interrupted
 	$(BIN)/cruciform coverage --library all --result results/coverage.json --table docs/coverage.md

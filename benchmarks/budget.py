@@ -20,18 +20,20 @@ import torch
 from scipy.stats import spearmanr
 from torch import nn
 
-from cruciform.budgets.budget_plan import BudgetPlan, Limit, choose
+from cruciform.budgets.budget_plan import BudgetPlan, choose
 from cruciform.budgets.network_time import time_network
-from cruciform.budgets.survey import SECONDS, Survey, Valuation, survey_network
-from cruciform.cli.shared.common import measuring
+from cruciform.budgets.survey import Survey, Valuation, survey_network
+from cruciform.budgets.units.cost_unit import Limit
+from cruciform.budgets.units.unit_seconds import SECONDS
+from cruciform.cli.shared.progress import measuring
 from cruciform.cli.shared.run_progress import make_observer
 from cruciform.conversion.convert import convert
 from cruciform.data.transforms.whitening import cache_folder
 from cruciform.deployment.bench.bench import prefixed
 from cruciform.deployment.search.build import EngineSettings
-from cruciform.deployment.search.choose import Tell
+from cruciform.deployment.search.choose import ProgressCallback
 from cruciform.deployment.search.layer_forms import Form
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
 from cruciform.errors import BudgetError
 from cruciform.measure.record import record_result
 from cruciform.models.zoo import create_model
@@ -73,12 +75,14 @@ def build(model: nn.Module, mapping: Mapping[str, str], forms: Mapping[str, Any]
     return (convert(model, dict(mapping), input_size=size).model if mapping else model), forms
 
 
-def examine(name: str, size: tuple[int, ...], tell: Tell) -> dict[str, Any]:
+def examine(name: str, size: tuple[int, ...], on_progress: ProgressCallback) -> dict[str, Any]:
     """Plans, builds and times the variants of a network."""
     torch.manual_seed(0)
     model = create_model(name) if name == "vgg11_gmp" else build_network(name, {})[0]
     setting = EngineSettings(TARGETS.get("onnxruntime"), size, rounds=ROUNDS)
-    survey = survey_network(model, setting, Valuation(), cache_folder() / "costs", tell=prefixed(tell, name))
+    survey = survey_network(
+        model, setting, Valuation(), cache_folder() / "costs", on_progress=prefixed(on_progress, name)
+    )
     rows: list[dict[str, Any]] = []
     candidates: dict[str, Candidate] = {"dense": (model, {})}
     for share in SHARES:
@@ -95,7 +99,7 @@ def examine(name: str, size: tuple[int, ...], tell: Tell) -> dict[str, Any]:
         candidates[scheme] = build(model, one["mapping"], one["forms"], size)
         predicted = one["seconds"] / survey.dense[SECONDS]
         rows.append({"network": name, "asked": scheme, "value": one["value"], "predicted": predicted})
-    tell(f"{name}: whole networks")
+    on_progress(f"{name}: whole networks")
     times = {key: timing.best for key, timing in time_network(candidates, setting).items()}
     for row in rows:
         if "refused" not in row:
@@ -141,10 +145,10 @@ def _of_plan(plan: BudgetPlan) -> dict[str, Any]:
 def measure_times(known: dict[str, Any]) -> list[dict[str, Any]]:
     """Examines all networks; those that are known already are not examined again."""
     found = [one for one in known.get("times", []) if one["network"] in NETWORKS]
-    with measuring() as tell:
+    with measuring() as on_progress:
         for name, size in NETWORKS.items():
             if name not in {one["network"] for one in found}:
-                found.append(examine(name, size, tell))
+                found.append(examine(name, size, on_progress))
                 record("times", found)
     return found
 
@@ -154,8 +158,8 @@ def train_points(known: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
     model, size = create_model("cifar_fast"), (3, 32, 32)
     setting = EngineSettings(TARGETS.get("onnxruntime"), size, batch=16, rounds=ROUNDS)
     rows: list[dict[str, Any]] = known.get("proxy", [])
-    with measuring() as tell:
-        survey = survey_network(model, setting, Valuation(), cache_folder() / "costs", tell=tell)
+    with measuring() as on_progress:
+        survey = survey_network(model, setting, Valuation(), cache_folder() / "costs", on_progress=on_progress)
     contestants, plans = [], {}
     for share in POINTS:
         plan = choose(survey, {SECONDS: Limit(share, relative=True)})

@@ -30,7 +30,7 @@ from typing import Any
 from engine_cases import Finding, sweep_torch, torch_groups
 from exported_cases import exported_groups, sweep_exported
 
-from cruciform.cli.shared.common import progress_bar
+from cruciform.cli.shared.progress import progress_bar
 from cruciform.machine import processor
 from cruciform.measure.record import record_result, today, versions
 

@@ -18,15 +18,15 @@ import torch
 from torch import nn
 
 from cruciform import convert
-from cruciform.cli.shared.common import measuring
+from cruciform.cli.shared.progress import measuring
 from cruciform.conversion.dense import collapse
 from cruciform.deployment.artifact import verdict
 from cruciform.deployment.bench.bench import prefixed
 from cruciform.deployment.search.build import Build, EngineSettings, build_engine, noise
-from cruciform.deployment.search.choose import Tell, choose_build
+from cruciform.deployment.search.choose import ProgressCallback, choose_build
 from cruciform.deployment.search.clock import time_engines
 from cruciform.deployment.search.layer_forms import build_form
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
 from cruciform.errors import DeployError, NotLinearError
 from cruciform.measure.record import record_result, today
 from cruciform.models.network import MODELS
@@ -66,12 +66,12 @@ def build(name: str) -> tuple[nn.Module, nn.Module | None, tuple[int, ...]]:
         return model, None, MODELS.get(name).input_shape
 
 
-def compare(name: str, target: str, tell: Tell) -> dict[str, Any]:
+def compare(name: str, target: str, on_progress: ProgressCallback) -> dict[str, Any]:
     """Measures one network in one engine."""
     model, original, size = build(name)
     setting = EngineSettings(TARGETS.get(target), size, rounds=8)
     try:
-        choice = choose_build(model, setting, tell=tell)
+        choice = choose_build(model, setting, on_progress=on_progress)
     except DeployError as error:
         return {"network": name, "target": target, "failed": str(error)}
     found: dict[str, Any] = {
@@ -93,7 +93,7 @@ def compare(name: str, target: str, tell: Tell) -> dict[str, Any]:
                 engines[way] = build_engine(original, Build({}, way), setting, _new(folder))
             except DeployError as error:
                 found.setdefault("untried", []).append(f"{way}: {error}")
-        tell("as deployed against the original")
+        on_progress("as deployed against the original")
         times = time_engines(engines, noise(1, size), rounds=ROUNDS)
     deployed = times.pop("deployed")
     dense = min(times.values(), key=lambda timing: timing.best)
@@ -123,10 +123,10 @@ def main() -> None:
     done = {(row["network"], row["target"]) for row in rows}
     every = [(name, target) for name in (*MODELS.names(), *CONVERTED) for target in ENGINES]
     left = [one for one in every if one not in done]
-    with measuring() as tell:
+    with measuring() as on_progress:
         for number, (name, target) in enumerate(left, start=1):
             where = f"{number} of {len(left)}, {name} in {target}"
-            row = compare(name, target, prefixed(tell, where))
+            row = compare(name, target, prefixed(on_progress, where))
             rows.append({**row, "date": today()})
             record(rows)
             ratio = f"{row['ratio']:.3f}" if "ratio" in row else "no dense original"

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from cruciform import convert
-from cruciform.cli.shared.common import measuring
+from cruciform.cli.shared.progress import measuring
 from cruciform.data.open_dataset import open_dataset
 from cruciform.data.samples.source import Opening
 from cruciform.deployment.search.build import Build, EngineSettings, build_engine
 from cruciform.deployment.search.layer_forms import composite_layers
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
 from cruciform.errors import CruciformError
 from cruciform.measure.record import record_result
 from cruciform.models.zoo import create_model
@@ -88,12 +88,12 @@ def compare(name: str, target: str, seen: NDArray[Any]) -> dict[str, Any]:
 def main() -> None:
     rows = json.loads(RESULT.read_text("utf-8"))["details"] if RESULT.is_file() else []
     done = {(row["network"], row["target"]) for row in rows}
-    with measuring() as tell:
+    with measuring() as on_progress:
         for name, size in NETWORKS.items():
             left = [target for target in TARGETS.names() if (name, target) not in done]
             seen = images(size) if left else None
             for target in left:
-                tell(f"{name} in {target}")
+                on_progress(f"{name} in {target}")
                 row: dict[str, Any] = {"network": name, "target": target}
                 try:
                     row |= compare(name, target, seen)

@@ -25,7 +25,7 @@ def make_and_count(specs: list[ConvSpec]) -> int:
             plan = scheme(spec)
             _ = plan.params, plan.macs((28, 28))
             for stage in range(len(plan.stages)):
-                _ = plan.fan_in(stage), plan.fan_out(stage)
+                _ = plan.weights(stage), plan.fan_out(stage)
             made += 1
     return made
 

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from cruciform.cli.shared.common import measuring
+from cruciform.cli.shared.progress import measuring
 from cruciform.deployment.artifact import open_artifact, ship
 from cruciform.deployment.bench.bench import prefixed
 from cruciform.deployment.bench.suites import AS, build_suite_network
 from cruciform.deployment.search.build import EngineSettings
-from cruciform.deployment.search.choose import Tell, choose_build
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.search.choose import ProgressCallback, choose_build
+from cruciform.deployment.targets.target import TARGETS
 from cruciform.measure.macs import profile
 from cruciform.measure.record import hardware, peak_memory, record_result, today
 
@@ -35,7 +35,7 @@ NETWORKS = ("monai:UNet-3d", "monai:SegResNet-3d", "monai:DynUNet-3d", "monai:VN
 ENGINES = ("onnxruntime", "openvino")
 SCHEME = "cross3"
 SIDE, WINDOW, OVERLAP = 128, 64, 0.25
-TURNS, PATIENCE = 5, 60.0
+TURNS, SEARCH_SECONDS = 5, 60.0
 
 
 def run_window(artifact: Path) -> None:
@@ -54,22 +54,22 @@ def run_window(artifact: Path) -> None:
     print(json.dumps({"seconds": times[-1], "megabytes": peak_memory() / 2**20}))
 
 
-def examine(network: str, target: str, tell: Tell) -> dict[str, Any]:
+def examine(network: str, target: str, on_progress: ProgressCallback) -> dict[str, Any]:
     """Deploys a network dense and converted, and runs both in turns."""
     names = {"dense": network, SCHEME: f"{network}{AS}{SCHEME}"}
     size = (1, WINDOW, WINDOW, WINDOW)
-    setting = EngineSettings(TARGETS.get(target), size, patience=PATIENCE)
+    setting = EngineSettings(TARGETS.get(target), size, search_seconds=SEARCH_SECONDS)
     row: dict[str, Any] = {"network": network, "target": target, "date": today(), "hardware": hardware()}
     with tempfile.TemporaryDirectory() as folder:
         for kind, name in names.items():
             model = build_suite_network(name).eval()
             row[f"{kind}_gmacs"] = profile(model, size).macs / 1e9
-            choice = choose_build(model, setting, tell=prefixed(tell, f"{name}, {target}"))
+            choice = choose_build(model, setting, on_progress=prefixed(on_progress, f"{name}, {target}"))
             ship(model, choice, setting, Path(folder) / kind, target=target, about={"network": name})
         runs: dict[str, list[dict[str, float]]] = {kind: [] for kind in names}
         for turn in range(TURNS):
             for kind, found in runs.items():
-                tell(f"{names[kind]}, {target}: turn {turn + 1} of {TURNS}")
+                on_progress(f"{names[kind]}, {target}: turn {turn + 1} of {TURNS}")
                 ended = subprocess.run(  # noqa: S603
                     [sys.executable, __file__, "--window", str(Path(folder) / kind)],
                     capture_output=True, check=True, text=True,
@@ -95,11 +95,11 @@ def main() -> None:
         return
     rows: list[dict[str, Any]] = json.loads(RESULT.read_text("utf-8"))["details"] if RESULT.is_file() else []
     done = {(row["network"], row["target"]) for row in rows}
-    with measuring() as tell:
+    with measuring() as on_progress:
         for network in NETWORKS:
             for target in ENGINES:
                 if (network, target) not in done:
-                    rows.append(examine(network, target, tell))
+                    rows.append(examine(network, target, on_progress))
                     record(rows)
     for row in rows:
         print(f"{row['network']} in {row['target']}: {row['time']:.2f} of the time, {row['memory']:.2f} of the memory")

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cruciform.errors import DamagedError
-from cruciform.words import printable_json
+from cruciform.text.escapes import printable_json
 
 MANIFEST = "manifest.json"
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})

@@ -9,7 +9,7 @@ the stride and dilation of the layer, and its padding is the layer's less what t
 **The ownership rule** splits the geometry over stages: an axis belongs to the first stage that has a filter
 longer than one tap along it, or to the first stage where none has. The owner strides, pads and dilates along
 the axis; all other stages must have one tap there. A plan without an inner non-linearity is therefore always
-equal to one dense convolution (but for biases inside: see ``LayerPlan.obstacle``).
+equal to one dense convolution (but for biases inside: see ``LayerPlan.border_biases``).
 """
 
 import json
@@ -151,10 +151,6 @@ class LayerPlan:
     def weights(self, stage: int) -> int:
         """Returns the number of weights of the stage, without biases."""
         return self.stages[stage].taps * (self.in_channels(stage) // self.spec.groups)
-
-    def fan_in(self, stage: int) -> float:
-        """Returns the mean number of inputs to a filter of the stage."""
-        return self.weights(stage) / self.stages[stage].filters
 
     def fan_out(self, stage: int) -> float:
         """Returns n̂ = Σ hᵢ·wᵢ·dᵢ, the outputs that one input of the stage reaches (the paper's appendix)."""

@@ -14,10 +14,10 @@ from cruciform.cli.main import app
 from cruciform.cli.shared.run_progress import BarObserver, LineObserver
 from cruciform.cli.shared.terminal import SafeConsole
 from cruciform.errors import CruciformError
+from cruciform.text.escapes import printable
 from cruciform.training.run.journal import Journal, read_journal
 from cruciform.training.run.observer import Plan
 from cruciform.training.run.run import Run
-from cruciform.words import printable
 
 ORDERS = (
     "\x1b[2J\x1b[H", "\x1b]0;title\x07", "\x1b]8;;http://127.0.0.1\x1b\\link\x1b]8;;\x1b\\", "\x1b[31m", "\x1bc",

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 import cruciform.cli
 from cruciform.cli.main import app
+from cruciform.cli.shared.renamed_flags import RENAMED
+from cruciform.errors import OptionError
 
 FLAGS = {
     "models": {"--json"},
@@ -20,6 +23,7 @@ FLAGS = {
         "--protect",
         "--channels",
         "--keep-first",
+        "--weights",
         "--input",
         "--json",
     },
@@ -40,8 +44,18 @@ FLAGS = {
         "--input",
         "--json",
     },
-    "bench": {"--suite", "--target", "--batch", "--threads", "--rounds", "--patience", "--result", "--plot", "--json"},
-    "deploy": {"--output", "--target", "--batch", "--threads", "--rounds", "--patience", "--input", "--json"},
+    "bench": {
+        "--suite",
+        "--target",
+        "--batch",
+        "--threads",
+        "--rounds",
+        "--search-seconds",
+        "--result",
+        "--plot",
+        "--json",
+    },
+    "deploy": {"--output", "--target", "--batch", "--threads", "--rounds", "--search-seconds", "--input", "--json"},
     "evaluate": {"--recipe", "--data", "--set", "--device", "--plot", "--json"},
     "predict": {
         "--output",
@@ -102,6 +116,17 @@ def test_help_has_an_example_that_starts_with_the_command(name: str) -> None:
 def test_every_option_is_explained(name: str) -> None:
     for parameter in commands()[name].params:
         assert getattr(parameter, "help", None), f"{name} {parameter.name}"
+
+
+@pytest.mark.parametrize(("command", "old"), [(command, old) for command, flags in RENAMED.items() for old in flags])
+def test_an_old_flag_is_answered_with_the_new_one(command: str, old: str) -> None:
+    new = RENAMED[command][old]
+    assert new in FLAGS[command]
+    assert old not in FLAGS[command]
+    for words in ([old, "3"], [f"{old}=3"]):
+        ended = CliRunner().invoke(app, [*command.split(), *words])
+        assert isinstance(ended.exception, OptionError)
+        assert str(ended.exception) == f"{old} is now {new}"
 
 
 CLI = Path(cruciform.cli.__file__).parent

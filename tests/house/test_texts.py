@@ -8,16 +8,23 @@ import sys
 from pathlib import Path
 
 import pytest
+from jinja2 import UndefinedError
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from numbers_in_texts import REFERENCE, generated, render, render_file  # noqa: E402
+
 TEXTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 README = (ROOT / "README.md").read_text("utf-8")
-FIGURES_IN = sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md")} - {ROOT / "docs" / "coverage.md"})
-NOT_TYPED = re.compile(r"<!-- paper .*?<!-- end paper -->|```.*?```|`[^`\n]*`", re.DOTALL)  # written by a command; code
+BY_COMMAND = ROOT / "docs" / "coverage.md"  # written by `cruciform coverage`
+# What people edit: templates, and texts that have none.
+SOURCES = sorted({*generated().values(), *(ROOT / "docs").rglob("*.md")} - {*generated(), BY_COMMAND})
+NOT_TYPED = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)  # code
 FIGURE = re.compile(r"\d+\.\d+|\d+ ?%|\d{1,3}(?:,\d{3})+")
 # Figures that nobody measured: names, tolerances, what a test does, and what others published.
 DEFINITIONS = (
-    "Apache-2.0", "arXiv:1511.06744", "SqueezeNet 1.1", "top-5 %", "do not win by 1 %", "0.1 in 8 bits",
+    "Apache-2.0", "arXiv:1511.06744", "SqueezeNet 1.1", "top-5 %", "do not win by 1 %", "must win by 1 %",
+    "0.1 in 8 bits",
     "up to 5 % of the output's range", "2,000 steps", "more than 90 % on 16,384 GPUs", "69.0 % top-1 and 88.6 % top-5",
     '"58 % faster", "16 %" and "86 %"', "varies by 0.13 points from seed to seed",
 )  # fmt: skip
@@ -63,34 +70,76 @@ def test_what_a_conversion_prints_is_what_the_docs_say(tmp_path: Path, monkeypat
     assert CliRunner().invoke(app, command.split(), catch_exceptions=False).output == output
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", generated(), ids=lambda path: path.name)
 def test_measured_numbers_are_those_recorded(path: Path) -> None:
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    from numbers_in_texts import render
-
-    text = path.read_text("utf-8")
-    assert render(text) == text, "make numbers writes them anew"
+    assert render_file(generated()[path]) == path.read_text("utf-8"), "make numbers renders it"
 
 
-def test_a_block_that_is_still_empty_leaves_what_follows_alone() -> None:
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    from numbers_in_texts import render
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+def test_a_text_says_in_its_first_line_where_it_is_generated_from(path: Path) -> None:
+    first = path.read_text("utf-8").partition("\n")[0]
+    template = generated().get(path)
+    if template is None:
+        assert "templates/" not in first, "it has no template any more"
+    else:
+        assert f"Generated from {template.relative_to(ROOT).as_posix()} " in first
 
-    block = "<!-- numbers\nnothing\n-->\n{}<!-- end -->\n"
-    text = f"{block}\nbetween\n{block}"
-    assert render(text.replace("{}", "")) == text.replace("{}", "nothing\n")
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+def test_no_text_that_people_read_holds_a_template(path: Path) -> None:
+    text = NOT_TYPED.sub("", path.read_text("utf-8"))
+    assert "<!-- numbers" not in text
+    assert not REFERENCE.findall(text)
+    assert "{{" not in text
+    assert "{%" not in text
 
 
-@pytest.mark.parametrize("path", FIGURES_IN, ids=lambda path: path.name)
+def test_a_row_template_is_repeated_for_every_name() -> None:
+    template = """| network | MACs |
+|---|---|
+{% for name in ["vgg11", "vgg11_gmp"] %}
+| {{ name }} | {paper[table=vgg_ilsvrc,network={{ name }}].macs:,} |
+{% endfor %}
+end
+"""
+    assert render(template).splitlines()[2:] == ["| vgg11 | 7,609,101,992 |", "| vgg11_gmp | 7,508,438,696 |", "end"]
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        ("{ingest.no_such_key:.2f}", "ingest has"),
+        ("{paper[network=nothing].macs:,}", "0 rows of paper match, expected one"),
+        ("{paper[table=vgg_ilsvrc].macs:,}", "8 rows of paper match, expected one"),
+    ],
+)
+def test_a_reference_to_nothing_is_refused(template: str, says: str) -> None:
+    with pytest.raises(SystemExit, match=says):
+        render(template)
+
+
+def test_a_name_that_no_loop_defines_is_refused() -> None:
+    with pytest.raises(UndefinedError):
+        render("| {{ schme }} |")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
 def test_no_figure_is_typed(path: Path) -> None:
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    from numbers_in_texts import BLOCK, REFERENCE
+    assert not typed_figures(path.read_text("utf-8")), "write a reference that make numbers resolves, in a template"
 
-    text = BLOCK.sub(lambda block: REFERENCE.sub("", block[2]), path.read_text("utf-8"))
-    text = NOT_TYPED.sub("", text)
+
+@pytest.mark.parametrize("figure", ["0.896", "34 %", "34%", "7,508,438,696"])
+def test_a_figure_that_is_typed_into_a_template_is_found(figure: str) -> None:
+    template = (ROOT / "docs" / "templates" / "deploy.md.in").read_text("utf-8")
+    assert typed_figures(f"{template}\nIt reaches {figure} here.\n") == [figure]
+
+
+def typed_figures(template: str) -> list[str]:
+    """Returns the figures of a template, or of a text without one, that no generator wrote."""
+    text = NOT_TYPED.sub("", REFERENCE.sub("", template))
     for allowed in DEFINITIONS:
         text = text.replace(allowed, "")
-    assert not FIGURE.findall(text), "put it into a block that make numbers writes (benchmarks/numbers_in_texts.py)"
+    return FIGURE.findall(text)
 
 
 def test_the_page_of_coverage_is_that_of_its_results() -> None:
@@ -119,3 +168,27 @@ def test_every_test_that_keeps_a_promise_exists() -> None:
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "reliability.md").read_text("utf-8")))
     assert named
     assert not named - there
+
+
+@pytest.mark.parametrize(("name", "most"), [("README.md", 150), ("ARCHITECTURE.md", 110), ("CONTRIBUTING.md", 120)])
+def test_a_text_of_the_root_is_short(name: str, most: int) -> None:
+    assert len((ROOT / name).read_text("utf-8").splitlines()) <= most
+
+
+def test_an_entry_of_the_changelog_is_one_line() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text("utf-8").splitlines()
+    assert "### Numbers" in lines
+    assert all(re.match(r"#|- ", line) for line in lines if line), "an entry is one line that starts with '- '"
+    assert not [line for line in lines if len(line) > 240], "details are in the commit"
+
+
+def test_the_readmes_drawing_is_what_its_script_draws() -> None:
+    from cross_picture import PICTURE, draw
+
+    assert draw() == PICTURE.read_text("utf-8")
+
+
+def test_the_readme_pairs_speed_and_accuracy_and_states_its_limits() -> None:
+    assert "| MACs | training | inference | accuracy: dense → converted |" in README
+    for said in ("narrower dense network of the same cost", "CPU only so far", "Train or fine-tune", "depthwise"):
+        assert said in README

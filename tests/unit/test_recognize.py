@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cruciform.cli.shared.common import check_network, refuse_saved
+from cruciform.cli.shared.network_lookup import check_network, refuse_saved
 from cruciform.errors import OptionError, StoreError, UnknownNameError
 from cruciform.store.directory import load
 from cruciform.store.recognize import describe_path

@@ -9,8 +9,8 @@ from rich.progress import Progress
 from typer.testing import CliRunner
 
 from cruciform.cli import main
-from cruciform.cli.shared.common import print_json, print_table
 from cruciform.cli.shared.run_progress import BarObserver
+from cruciform.cli.shared.tables import print_json, print_table
 from cruciform.cli.shared.terminal import SafeConsole, console, echo
 from cruciform.errors import DataError
 from cruciform.training.run.journal import Journal
@@ -86,3 +86,8 @@ def test_runs_are_listed_by_escaped_names(tmp_path: Path) -> None:
     out = CliRunner().invoke(main.app, ["runs", str(tmp_path)], catch_exceptions=False).output
     assert "\x1b" not in out
     assert out.count(r"[2J\nerror") == 1  # in its row, folded
+
+
+def test_brackets_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    console().print("written to art[draft]; not tried: [/usr/lib/libfoo.so]")
+    assert capsys.readouterr().out == "written to art[draft]; not tried: [/usr/lib/libfoo.so]\n"

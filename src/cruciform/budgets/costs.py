@@ -87,7 +87,7 @@ def measure_kind(
     setting: EngineSettings,
     folder: Path,
     *,
-    tell: Callable[[str], None] = lambda what: None,
+    on_progress: Callable[[str], None] = lambda what: None,
 ) -> CostTable:
     """Returns the cost of each scheme for a kind of layer, the dense one among them; measured, or known already.
 
@@ -96,7 +96,7 @@ def measure_kind(
         schemes: The candidates.
         setting: Where it will run.
         folder: Where times are kept.
-        tell: Told what is being measured.
+        on_progress: Called with what is being measured.
 
     Raises:
         DeployError: Not even the dense layer runs in this engine.
@@ -107,7 +107,7 @@ def measure_kind(
     missing = [scheme for scheme in wanted if scheme not in known and scheme not in problems]
     if missing:
         # The dense layer takes part each time: times of different moments can't be compared.
-        found = _measure(kind, [DENSE, *(scheme for scheme in missing if scheme != DENSE)], setting, tell)
+        found = _measure(kind, [DENSE, *(scheme for scheme in missing if scheme != DENSE)], setting, on_progress)
         drift = known[DENSE].seconds / found.costs[DENSE].seconds if DENSE in known else 1.0
         known |= {name: replace(cost, seconds=cost.seconds * drift) for name, cost in found.costs.items()}
         problems |= found.problems
@@ -132,7 +132,9 @@ def _read(path: Path, rounds: int) -> tuple[dict[str, LayerCost], dict[str, str]
         return {}, {}  # to measure again is all that is lost
 
 
-def _measure(kind: Kind, schemes: Sequence[str], setting: EngineSettings, tell: Callable[[str], None]) -> CostTable:
+def _measure(
+    kind: Kind, schemes: Sequence[str], setting: EngineSettings, on_progress: Callable[[str], None]
+) -> CostTable:
     there = setting.for_times(input_size=kind.input_size, batch=setting.batch * kind.maps)
     problems: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -146,7 +148,7 @@ def _measure(kind: Kind, schemes: Sequence[str], setting: EngineSettings, tell: 
             network = surrounded(plan, kind.pooling)
             for form in ("",) if plan.is_dense else TIMED_FORMS:
                 name = f"{scheme} {form}"
-                tell(f"{describe(kind)['convolution']} as {name}")
+                on_progress(f"{describe(kind)['convolution']} as {name}")
                 build = Build({str(_place(kind.spec)): form} if form else {})  # type: ignore[dict-item]
                 try:
                     engines[name] = build_engine(network, build, there, Path(tempfile.mkdtemp(dir=folder)))
@@ -200,7 +202,7 @@ def _key(kind: Kind, setting: EngineSettings) -> str:
     parts = {
         "kind": describe(kind),
         "target": type(setting.target).__name__,
-        "options": {name: str(value) for name, value in vars(setting.target).items() if name != "images"},
+        "options": {name: str(value) for name, value in vars(setting.target).items() if name not in ("images", "name")},
         "precision": setting.target.precision,
         "batch": setting.batch,
         "threads": setting.threads,

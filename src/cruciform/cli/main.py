@@ -13,6 +13,7 @@ import typer
 
 from cruciform import __version__
 from cruciform.cli.networks import budget, convert, coverage, doctor, filters, models, profile
+from cruciform.cli.shared.renamed_flags import FlagChecker
 from cruciform.cli.shared.terminal import echo
 from cruciform.cli.shipping import bench, deploy, paper, predict, report
 from cruciform.cli.training import evaluate, race, recipes, runs, scale, shard, sweep, train
@@ -20,6 +21,7 @@ from cruciform.errors import CheckpointError, CruciformError
 from cruciform.files import DISK_FULL
 
 app = typer.Typer(
+    cls=FlagChecker,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",

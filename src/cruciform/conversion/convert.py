@@ -1,6 +1,7 @@
 """Converts a network: ``convert`` a copy of it, ``convert_`` itself, ``plan_conversion`` as a dry run."""
 
 import copy
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from cruciform.nn.init_rules import Surroundings, initialize_layer_
 from cruciform.nn.initialize import AUTO, rule_for
 from cruciform.nn.inspect import refuse_unready
 from cruciform.plan import LayerPlan
-from cruciform.words import listed
+from cruciform.text.wording import listed
 
 FIT = "fit"
 _BY_CONVERSION = "_replaces_convolution_by"
@@ -32,10 +33,16 @@ _PLAIN_ATTRIBUTES = vars(nn.Conv2d(1, 1, 1, device="meta")).keys()
 
 
 class Conversion(NamedTuple):
-    """A converted network and the report of its conversion."""
+    """A converted network and its conversion table."""
 
     model: nn.Module
     report: ConversionReport
+
+    def __str__(self) -> str:
+        return str(self.report)
+
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()
 
 
 def plan_conversion(
@@ -120,20 +127,18 @@ def apply_conversion_(
     *,
     init: str = AUTO,
     activation: str | None = "relu",
-    generator: torch.Generator | None = None,
 ) -> Conversion:
-    """Plans a conversion and carries it out, in place."""
-    start = _checked_start(model, Start(init, activation, generator))
+    """Plan a conversion by rules and carry it out in place."""
+    start = _checked_start(model, Start(init, activation))
     return _carry_out_(model, plan_by(model, rules), start)
 
 
 @dataclass(frozen=True)
 class Start:
-    """How new layers start: by a rule for an activation, with random numbers from a generator."""
+    """How new layers are initialized: by a rule, for the activation after them."""
 
     init: str
     activation: str | None
-    generator: torch.Generator | None = None
 
 
 def _checked_start(model: nn.Module, start: Start) -> Start:
@@ -177,11 +182,21 @@ def _carry_out_(
             report = replace(report, verification=verify(converted, before, new=names, old=old))
         elif before:
             report = replace(report, verification=Verification(why=before))
-            warnings.warn(f"{type(model).__name__} was {report.verification}", UnverifiedWarning, stacklevel=3)
+            warnings.warn(
+                f"{type(model).__name__} was {report.verification}", UnverifiedWarning, stacklevel=_callers_level()
+            )
         return Conversion(converted, count_again(converted, report))
     except BaseException:
         replace_modules_(converted, {id(layer): found[name] for name, layer in new.items()})
         raise
+
+
+def _callers_level() -> int:
+    """Return the ``stacklevel`` of the first caller outside this library, whom a warning is for."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "cruciform":
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _try_before(model: nn.Module, report: ConversionReport) -> Trial | str:
@@ -199,7 +214,7 @@ def _start_layer(plan: LayerPlan, conv: nn.Module, name: str, start: Start) -> t
     if start.init == FIT:
         return layer, _fit_(layer, conv, name)
     around = Surroundings(start.activation)
-    initialize_layer_(plan, layer.stage_parameters(), rule=start.init, around=around, generator=start.generator)
+    initialize_layer_(plan, layer.stage_parameters(), rule=start.init, around=around)
     return layer, None
 
 
@@ -218,9 +233,12 @@ def _why_no_copy(model: nn.Module, error: Exception) -> str:
 
 
 def build_layer(conv: nn.Module, plan: LayerPlan) -> CompositeConv:
-    """Returns the bare layer of a plan, where the convolution's weights live and of their type."""
+    """Return the layer of a plan on the convolution's device and in its dtype, its parameters uninitialized.
+
+    Whoever calls it initializes, fits or loads them: drawing them here would advance torch's generator for nothing.
+    """
     weight: torch.Tensor = conv.weight  # type: ignore[assignment]
-    return CompositeConv(plan, device=weight.device, dtype=weight.dtype)
+    return CompositeConv(plan, device="meta", dtype=weight.dtype).to_empty(device=weight.device)
 
 
 def finish_layer(layer: CompositeConv, conv: nn.Module) -> nn.Module:

@@ -80,10 +80,11 @@ def dense_layer(layer: CompositeConv) -> nn.Module:
 
 
 def _empty_conv(kernel: DenseKernel) -> nn.Module:
+    """Return an uninitialized convolution; made on the meta device, where nothing is drawn from torch's generator."""
     spec, device, dtype = kernel.spec, kernel.weight.device, kernel.weight.dtype
     if any(before != after for before, after in spec.padding):
         # Unequal padding on the two sides is nothing that torch's modules know; our own runs it as one kernel.
-        return CompositeConv(full(spec), device=device, dtype=dtype)
+        return CompositeConv(full(spec), device="meta", dtype=dtype).to_empty(device=device)
     plain: Any = PLAIN_CONVOLUTIONS[spec.rank - 1]
     conv: nn.Module = plain(
         spec.in_channels,
@@ -95,7 +96,7 @@ def _empty_conv(kernel: DenseKernel) -> nn.Module:
         groups=spec.groups,
         bias=spec.bias,
         padding_mode=spec.padding_mode,
-        device=device,
+        device="meta",
         dtype=dtype,
     )
-    return conv
+    return conv.to_empty(device=device)

@@ -15,7 +15,7 @@ import numpy as np
 
 from cruciform.data.samples.source import Source, spread
 from cruciform.errors import BadSampleError
-from cruciform.words import plural
+from cruciform.text.wording import plural
 
 SAMPLES = 64
 MOST_LABELS = 2**22

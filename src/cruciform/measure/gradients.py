@@ -37,7 +37,8 @@ from cruciform.measure.state_guard import in_mode
 from cruciform.measure.tape import GradientTape, normalizations_between
 from cruciform.measure.trace import checked_size, on_input, tensors_in
 from cruciform.nn.inspect import refuse_unready
-from cruciform.words import plural, text_table
+from cruciform.text.text_tables import text_table
+from cruciform.text.wording import plural
 
 PAPER_BLOCKS = 7  # conv2 to conv8 of the paper's VGG networks
 PAPER_BAND = 10.0

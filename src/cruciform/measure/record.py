@@ -10,7 +10,8 @@ from typing import Any
 
 from cruciform.files import write_text
 from cruciform.machine import processor
-from cruciform.words import plural, printable_json
+from cruciform.text.escapes import printable_json
+from cruciform.text.wording import plural
 
 PACKAGES = ("cruciform", "torch", "numpy")
 

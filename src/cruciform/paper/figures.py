@@ -31,7 +31,7 @@ from cruciform.plot.tradeoff import Panel, Spot, draw_tradeoff
 from cruciform.registry import Registry
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
-from cruciform.words import plural
+from cruciform.text.wording import plural
 
 if TYPE_CHECKING:
     from cruciform.plot.style import Figure

@@ -15,8 +15,7 @@ from torch import nn
 
 from cruciform.deployment.search.build import Build, EngineSettings, build_engine, noise
 from cruciform.deployment.search.clock import Timing, time_engines
-from cruciform.deployment.targets.registered import TARGETS
-from cruciform.deployment.targets.target import Engine
+from cruciform.deployment.targets.target import TARGETS, Engine
 from cruciform.measure.record import record_result
 from cruciform.models.vgg import VGG11, VGGConfig
 from cruciform.models.zoo import model_config
@@ -93,7 +92,7 @@ def time_parts(
     *,
     batch: int = 1,
     rounds: int = 15,
-    tell: Callable[[str], None] = lambda what: None,
+    on_progress: Callable[[str], None] = lambda what: None,
 ) -> dict[str, Timing]:
     """Times filter groups side by side, in turns, on one thread.
 
@@ -102,17 +101,17 @@ def time_parts(
         target: The name of the engine.
         batch: Images at a time.
         rounds: Turns of each.
-        tell: Told what is being done.
+        on_progress: Called with what is being done.
     """
     engines: dict[str, Engine] = {}
     with tempfile.TemporaryDirectory() as folder:
         for part in chosen:
-            tell(f"{part.layer}: building")
+            on_progress(f"{part.layer}: building")
             size = (part.plan.spec.in_channels, part.size, part.size)
             setting = EngineSettings(TARGETS.get(target).with_images(noise(32, size)), size, batch=batch, rounds=rounds)
             own = Path(tempfile.mkdtemp(dir=folder))
             engines[part.layer] = _fed(build_engine(part.build().eval(), Build({}), setting, own), batch, size)
-        tell("all filter groups, side by side")
+        on_progress("all filter groups, side by side")
         # Each has images of its own size; the clock's are for engines that share them.
         return time_engines(engines, np.zeros(0, dtype=np.float32), rounds=rounds)
 

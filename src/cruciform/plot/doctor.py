@@ -4,7 +4,7 @@ from pathlib import Path
 
 from cruciform.measure.gradients import Diagnosis
 from cruciform.plot.style import BAND, BLUE, GREEN, GREY, ORANGE, new_figure, save
-from cruciform.words import short_names
+from cruciform.text.wording import short_names
 
 MOST_NAMES = 40  # along the axis; of more blocks, some are left out
 LONGEST_NAME = 9  # letters that stand upright beside one another

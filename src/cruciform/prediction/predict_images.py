@@ -32,7 +32,7 @@ def run_prediction(
     asking: Asking,
     *,
     workers: int | None = None,
-    advance: Callable[[int, int], None] = lambda done, of: None,
+    on_progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Predicted:
     """Predicts for all inputs; what an interrupted call has done already is not done again.
 
@@ -40,7 +40,7 @@ def run_prediction(
         request: What is asked.
         asking: How predictions are made.
         workers: Processes on a Ray cluster; None: this process alone.
-        advance: Told how many parts of how many are there.
+        on_progress: Called with the number of parts that are done, and of all parts.
     """
     check_request(request)
     predictor = open_predictor(request.model, threads=request.threads, trust=request.trust)
@@ -51,14 +51,14 @@ def run_prediction(
     parts.begin(dict(zip(("network", "inputs"), begun, strict=True)))
     missing = parts.missing()
     done = parts.count - len(missing)
-    advance(done, parts.count)
+    on_progress(done, parts.count)
     if workers is None:
         made = _here(parts, missing, predictor, inputs)
     else:
         made = _on_ray(request, asking, missing, workers, begun)
     for _ in made:
         done += 1
-        advance(done, parts.count)
+        on_progress(done, parts.count)
     return Predicted(len(inputs), parts.join(), len(missing))
 
 

@@ -11,7 +11,7 @@ from cruciform.reports.charts import Axis, Line, bar, definition, line_chart, po
 from cruciform.reports.directory_readme import README, accuracy
 from cruciform.reports.facts import Facts, LayerFact, Training
 from cruciform.reports.html import Html, element, join
-from cruciform.words import plural, short_names
+from cruciform.text.wording import plural, short_names
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 MOST_FILTERS = 18  # layers whose filters are shown

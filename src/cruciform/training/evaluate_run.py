@@ -26,7 +26,7 @@ from cruciform.training.run.run import Run
 from cruciform.training.runtime.runtime import SingleProcess, pick_device
 from cruciform.training.setup.recipe_data import open_datasets
 from cruciform.training.setup.recipe_network import build_model, network_base
-from cruciform.words import plural
+from cruciform.text.wording import plural
 
 IMAGE_KEYS = ("short_side", "size", "whiten", "mean", "std")
 """The keys of a recipe's data table that concern images, not their location."""

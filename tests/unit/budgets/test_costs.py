@@ -13,7 +13,7 @@ from cruciform.budgets.costs import CostTable, Kind, LayerCost, describe, measur
 from cruciform.budgets.surroundings import Pooling, find_poolings
 from cruciform.deployment.search.build import Build, EngineSettings
 from cruciform.deployment.search.clock import Timing
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
 from cruciform.errors import DeployError
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
@@ -49,7 +49,7 @@ def test_times_are_known_for_one_engine_and_so_many_rounds(
 ) -> None:
     measured: list[tuple[int, bool]] = []
 
-    def measure(kind: Kind, schemes: list[str], setting: EngineSettings, tell: object) -> CostTable:
+    def measure(kind: Kind, schemes: list[str], setting: EngineSettings, on_progress: object) -> CostTable:
         measured.append((setting.rounds, vars(setting.target).get("_compiled", False)))
         return CostTable({scheme: LayerCost(1.0, "") for scheme in schemes}, {})
 

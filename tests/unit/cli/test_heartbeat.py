@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cruciform.cli.shared import heartbeat
-from cruciform.cli.shared.common import measuring, progress_bar
+from cruciform.cli.shared.progress import measuring, progress_bar
 
 
 def test_what_is_measured_is_printed_now_and_then(
@@ -59,7 +59,7 @@ def test_people_at_a_terminal_see_a_bar(monkeypatch: pytest.MonkeyPatch, capsys:
     ("command", "line"),
     [
         (
-            "deploy nin_c3_lr --target torch --patience 3 --rounds 1 -o out",
+            "deploy nin_c3_lr --target torch --search-seconds 3 --rounds 1 -o out",
             r"^\d+ s \(the search has 3 s\): measuring ",
         ),
         ("budget nin --target torch --macs 90% --candidate lr --rounds 1", r"^\d+ s: measuring "),

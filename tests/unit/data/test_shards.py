@@ -18,7 +18,7 @@ from cruciform.data.loader import Loader
 from cruciform.data.open_dataset import open_dataset
 from cruciform.data.order import Order
 from cruciform.data.samples.source import Opening
-from cruciform.data.sets.folder import MOST_BYTES
+from cruciform.data.sets.folder import MOST_BYTES, FolderSource
 from cruciform.data.sets.shards import ShardSource, open_index
 from cruciform.data.shard_verify import verify_shards
 from cruciform.data.shard_write import PARTS, Listing, ShardOptions, list_items, write_shards
@@ -309,7 +309,7 @@ def test_the_commands_say_what_they_did(images: Path, tmp_path: Path) -> None:
 
 def test_sizes_are_read_with_their_units() -> None:
     assert [read_bytes(text) for text in ("256MB", "1.5 kb", "7", "2GB")] == [256_000_000, 1500, 7, 2_000_000_000]
-    with pytest.raises(OptionError, match="'big' is no size"):
+    with pytest.raises(OptionError, match="'big' is not a size"):
         read_bytes("big")
 
 
@@ -317,3 +317,13 @@ def test_an_index_is_not_read_when_it_is_opened(shards: Path) -> None:
     source = ShardSource(open_storage(str(shards)))
     assert isinstance(source.index.records, np.memmap)
     assert io.BytesIO(source.read(0)).read(2)
+
+
+def test_folders_and_shards_have_the_same_classes(tmp_path: Path) -> None:
+    for name in ("cat", "dog", ".ipynb_checkpoints"):
+        (tmp_path / name).mkdir()
+    for name in ("dog", ".ipynb_checkpoints"):
+        Pillow.fromarray(np.zeros((2, 2, 3), np.uint8)).save(tmp_path / name / "a.png")
+    source, listing = FolderSource(tmp_path, short_side=None), list_items(tmp_path)
+    assert source.classes == listing.classes == ("cat", "dog")
+    assert [item.label for item in listing.items] == source.labels.tolist() == [1]

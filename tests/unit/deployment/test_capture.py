@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from cruciform import convert
 from cruciform.deployment.rewrites.capture import capture
 from cruciform.deployment.rewrites.graph import CAT, INSTANCE_NORM
+from cruciform.deployment.rewrites.linear import linear_as_convolution_
 from cruciform.deployment.search.layer_forms import build_form
 
 aten = torch.ops.aten
@@ -61,3 +62,17 @@ def test_a_tail_goes_behind_instance_norms_without_weights_of_their_own(affine: 
     volumes = torch.randn(2, 4, 6, 6, 6)
     with torch.no_grad():
         torch.testing.assert_close(graph(volumes), model(volumes), rtol=1e-4, atol=1e-5)
+
+
+def test_a_kernel_that_is_computed_is_left_before_its_norm() -> None:
+    conv = nn.utils.parametrizations.spectral_norm(nn.Conv2d(3, 8, 3))
+    network = nn.Sequential(conv, nn.BatchNorm2d(8), nn.ReLU()).eval()
+    x = torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(capture(network, (3, 8, 8))(x), network(x))
+
+
+def test_a_matrix_that_is_computed_stays_one() -> None:
+    norm = nn.utils.parametrizations.spectral_norm
+    network = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), norm(nn.Linear(3, 4))).eval()
+    assert not linear_as_convolution_(capture(network, (3, 8, 8)))

@@ -22,8 +22,7 @@ from cruciform.deployment.search.build import Build, EngineSettings
 from cruciform.deployment.search.choose import Choice, choose_build
 from cruciform.deployment.search.clock import Timing, time_engines
 from cruciform.deployment.search.layer_forms import build_form, composite_layers
-from cruciform.deployment.targets.registered import TARGETS
-from cruciform.deployment.targets.target import Engine, Target
+from cruciform.deployment.targets.target import TARGETS, Engine, Target
 from cruciform.errors import DeployError, ShapeError
 
 SIZE = (3, 16, 16)
@@ -87,7 +86,7 @@ def some_choice(model: nn.Module) -> Choice:
 
 def test_a_network_in_training_stays_in_training() -> None:
     model = network().train()
-    setting = EngineSettings(TARGETS.get("torch"), SIZE, rounds=1, patience=0)
+    setting = EngineSettings(TARGETS.get("torch"), SIZE, rounds=1, search_seconds=0)
     choose_build(model, setting)
     assert all(module.training for module in model.modules())
     graph = build_form(model, {}, SIZE)
@@ -229,8 +228,8 @@ def deep(layers: int) -> nn.Module:
 def test_one_time_limit_holds_for_the_whole_search(monkeypatch: pytest.MonkeyPatch) -> None:
     target = Slow(lambda graph: 0.0, monkeypatch)
     told: dict[str, float] = {}
-    setting = EngineSettings(target, (4, 8, 8), rounds=1, patience=80)
-    choice = choose_build(deep(5), setting, tell=lambda what: told.setdefault(what, target.now))
+    setting = EngineSettings(target, (4, 8, 8), rounds=1, search_seconds=80)
+    choice = choose_build(deep(5), setting, on_progress=lambda what: told.setdefault(what, target.now))
     assert told["whole networks"] == 60, "layers alone get half of it, and what was begun ends; all five would take 150"
     assert told["the chosen network against the dense one"] == 70, "one network; the next would take too long"
     assert target.now == 80, "after the search: the dense network"
@@ -246,7 +245,7 @@ def test_without_any_time_dense_still_wins_where_it_is_faster(monkeypatch: pytes
             return {"quick": self}
 
     target = Ways(lambda graph: 0.003 * count(graph, torch.ops.aten.conv2d.default), monkeypatch)
-    choice = choose_build(deep(3), EngineSettings(target, (4, 8, 8), rounds=2, patience=0))
+    choice = choose_build(deep(3), EngineSettings(target, (4, 8, 8), rounds=2, search_seconds=0))
     assert choice.build.is_dense
     assert not any(layer.seconds for layer in choice.layers)
     assert {name for name in choice.tried if name.startswith("dense")} == {"dense, plain", "dense, quick"}
@@ -255,7 +254,7 @@ def test_without_any_time_dense_still_wins_where_it_is_faster(monkeypatch: pytes
 
 def test_without_any_time_basis_filters_are_shipped_where_they_win(monkeypatch: pytest.MonkeyPatch) -> None:
     target = Slow(lambda graph: 0.02 / count(graph, torch.ops.aten.conv2d.default), monkeypatch)
-    choice = choose_build(deep(3), EngineSettings(target, (4, 8, 8), rounds=2, patience=0))
+    choice = choose_build(deep(3), EngineSettings(target, (4, 8, 8), rounds=2, search_seconds=0))
     assert choice.pays
     assert set(choice.build.forms.values()) == {"tail"}
 

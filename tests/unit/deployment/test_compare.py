@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from cruciform.deployment.parity.compare import Comparison, check_inputs, compare, pytorch, range_over_inputs
 from cruciform.deployment.search.build import Build, EngineSettings, build_graph
-from cruciform.deployment.targets.registered import TARGETS
-from cruciform.deployment.targets.target import Engine
+from cruciform.deployment.targets.target import TARGETS, Engine
 from cruciform.errors import DeployError
 
 SIZE = (3, 8, 8)
@@ -175,3 +174,18 @@ def test_inputs_of_a_check_differ_after_a_pooling_too(size: tuple[int, ...]) -> 
 def test_a_build_is_of_the_same_shape_at_any_batch_size() -> None:
     graph = build_graph(network(), Build({}).forms, EngineSettings(TARGETS.get("torch"), SIZE))
     assert check(network(), pytorch(graph)).batches == (1, 4, 5)
+
+
+def test_engines_are_compared_a_batch_at_a_time() -> None:
+    sizes: list[int] = []
+
+    class Watched(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            sizes.append(len(x))
+            return x.flatten(1)
+
+    images = np.random.default_rng(0).random((150, 1, 2, 2), dtype=np.float32)
+    run = lambda given: given.reshape(len(given), -1)  # noqa: E731
+    found = compare(Watched(), run, images, batch=64, target=TARGETS.get("torch"), name="reshape")
+    assert found.error == 0
+    assert set(sizes) == {1, 64, 65}

@@ -136,7 +136,7 @@ def test_a_directory_is_evaluated_on_images_by_its_own_preprocessing(
 
 @pytest.mark.slow
 def test_what_is_deployed_from_a_directory_gives_classes_by_name(directory: Path, images: Path, tmp_path: Path) -> None:
-    words = ["deploy", str(directory), "-o", str(tmp_path / "onnx"), "--rounds", "1", "--patience", "0"]
+    words = ["deploy", str(directory), "-o", str(tmp_path / "onnx"), "--rounds", "1", "--search-seconds", "0"]
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0
     said = json.loads((tmp_path / "onnx" / "deploy.json").read_text())

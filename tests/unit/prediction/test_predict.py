@@ -17,10 +17,10 @@ from cruciform.data.shard_write import Writing, list_items, write_shards
 from cruciform.errors import DeployError, OptionError, RunError, StoreError
 from cruciform.files import new_directory
 from cruciform.prediction import predictor
-from cruciform.prediction.inputs import open_inputs
-from cruciform.prediction.parts import Asking, Parts
+from cruciform.prediction.inputs import FolderInputs, open_inputs
+from cruciform.prediction.parts import Asking, Parts, predict_rows
 from cruciform.prediction.predict_images import _Worker, run_prediction
-from cruciform.prediction.predictor import open_predictor, read_preparation
+from cruciform.prediction.predictor import Predictor, Preparation, open_predictor, read_preparation
 from cruciform.prediction.request import Request
 from cruciform.training.evaluate_run import trained_network
 
@@ -58,12 +58,12 @@ def test_interrupted_predictions_go_on_and_come_to_the_same_bytes(images: Path, 
     run_prediction(Request(str(run), str(images / "val"), str(whole)), ASKING)
 
     def stop_at(part: int) -> None:
-        def advance(done: int, of: int) -> None:
+        def on_progress(done: int, of: int) -> None:
             if done == part:
                 raise Stop
 
         with pytest.raises(Stop):
-            run_prediction(Request(str(run), str(images / "val"), str(broken)), ASKING, advance=advance)
+            run_prediction(Request(str(run), str(images / "val"), str(broken)), ASKING, on_progress=on_progress)
 
     stop_at(1)
     stop_at(3)
@@ -188,3 +188,14 @@ def test_a_part_that_was_damaged_is_made_anew(run: Path, images: Path, tmp_path:
     assert Parts.join is original
     assert run_prediction(request._replace(out=str(out)), ASKING).computed == 1
     assert out.read_bytes() == whole.read_bytes()
+
+
+def test_numbers_that_are_not_finite_are_no_prediction(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png", "c.png"):
+        Pillow.fromarray(np.zeros((2, 2, 3), np.uint8)).save(tmp_path / name)
+    logits = np.array([[0.0, np.nan, 1.0], [0.0, 2.0, 1.0], [0.0, np.inf, 1.0]])
+    plain = Preparation(None, (), np.zeros(1, np.float32), np.ones(1, np.float32))
+    predictor = Predictor(lambda images: logits[: len(images)], plain, (3, 2, 2), "network")
+    rows = predict_rows(predictor, FolderInputs(tmp_path, None), range(3), Asking(1, 3, 3))
+    assert [row["classes"] for row in rows] == [None, [1], None]
+    assert [row["error"] is None for row in rows] == [False, True, False]

@@ -120,3 +120,11 @@ def test_a_bar_has_the_one_that_it_is_compared_with_beside_it_also_where_that_is
         ("one", "width:80.00%"), ("of", "width:50.00%"),
     ]  # fmt: skip
     assert pair.attrib["class"] == "bar pair"  # the style has both below one another
+
+
+@pytest.mark.parametrize(("low", "high"), [(2.3025850929940455, 2.302585092994046), (1e-14, 2e-14), (0.0, 0.0)])
+def test_a_flat_line_has_an_axis(low: float, high: float) -> None:
+    ticks = nice_ticks(low, high)
+    assert ticks[0] <= low
+    assert ticks[-1] >= high
+    assert len(set(ticks)) == len(ticks) >= 2

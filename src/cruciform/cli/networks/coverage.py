@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cruciform.cli.shared.common import JsonOption, console, ending, print_json, print_table
+from cruciform.cli.shared.arguments import JsonOption
+from cruciform.cli.shared.parsing import ending
+from cruciform.cli.shared.tables import print_json, print_table
+from cruciform.cli.shared.terminal import console
 from cruciform.errors import OptionError
 
 if TYPE_CHECKING:

@@ -5,9 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from cruciform.cli.shared.common import JsonOption, print_json, print_table
+from cruciform.cli.shared.arguments import JsonOption
+from cruciform.cli.shared.tables import print_json, print_table
 from cruciform.errors import UnknownNameError
-from cruciform.words import plural
+from cruciform.text.wording import plural
 
 
 def models(

@@ -9,8 +9,8 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from cruciform.cli.shared.terminal import console, echo
+from cruciform.text.wording import plural
 from cruciform.training.run.observer import Observer, Plan, StepRecord
-from cruciform.words import plural
 
 PLAIN_EVERY = 30.0  # seconds between two plain lines
 

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from cruciform.words import printable
+from cruciform.text.escapes import printable
 
 
 class SafeConsole(Console):

@@ -6,17 +6,13 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.shared.common import (
-    JsonOption,
-    console,
-    ending,
-    find_target,
-    measuring,
-    picture,
-    print_json,
-    print_table,
-)
-from cruciform.words import plural
+from cruciform.cli.shared.arguments import JsonOption
+from cruciform.cli.shared.network_lookup import find_target
+from cruciform.cli.shared.parsing import ending, picture
+from cruciform.cli.shared.progress import measuring
+from cruciform.cli.shared.tables import print_json, print_table
+from cruciform.cli.shared.terminal import console
+from cruciform.text.wording import plural
 
 
 def bench(
@@ -25,7 +21,7 @@ def bench(
     batch: Annotated[list[int] | None, typer.Option(min=1, help="Images at a time; may be repeated.")] = None,
     threads: Annotated[int, typer.Option(min=1, help="One: processor time; more: time on the wall.")] = 1,
     rounds: Annotated[int, typer.Option(min=2, help="Turns of each network; the shortest counts.")] = 7,
-    patience: Annotated[float, typer.Option(min=0, help="Seconds for the whole search of each network.")] = 120,
+    search_seconds: Annotated[float, typer.Option(min=0, help="Seconds for the whole search of each network.")] = 120,
     result: Annotated[
         Path | None, typer.Option(callback=ending(".json"), help="Record into this file, each part when it is done.")
     ] = None,
@@ -42,7 +38,7 @@ def bench(
     from cruciform.deployment.bench.bench_result import check_result, describe, read_parts, record_bench
     from cruciform.deployment.bench.suites import SUITES
     from cruciform.deployment.search.build import EngineSettings
-    from cruciform.deployment.targets.registered import TARGETS
+    from cruciform.deployment.targets.target import TARGETS
     from cruciform.errors import OptionError
     from cruciform.registry import did_you_mean
 
@@ -53,15 +49,18 @@ def bench(
     if result:
         for made in SUITES[suite]:
             check_result(result, made)
-    with measuring() as tell:
+    with measuring() as on_progress:
         for made, name, images in product(SUITES[suite], engines, batch or [1]):
-            setting = EngineSettings(engines[name], made.input_size, images, threads, rounds, patience)
-            found.append(run_bench(made, name, setting, tell=prefixed(tell, f"{name}, batch {images}")))
+            setting = EngineSettings(engines[name], made.input_size, images, threads, rounds, search_seconds)
+            found.append(run_bench(made, name, setting, on_progress=prefixed(on_progress, f"{name}, batch {images}")))
             if result:
                 command = f"cruciform bench --suite {suite} --target {name} --batch {images} --threads {threads}"
                 packages = [package for _, engine in TARGETS.items() for package in engine.packages]
                 record_bench(
-                    found[-1], result, command=f"{command} --rounds {rounds} --patience {patience:g}", packages=packages
+                    found[-1],
+                    result,
+                    command=f"{command} --rounds {rounds} --search-seconds {search_seconds:g}",
+                    packages=packages,
                 )
     if plot:
         from cruciform.plot.bench import draw_bench

@@ -5,19 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
-from cruciform.cli.shared.common import (
-    JsonOption,
-    ModelArgument,
-    SizeOption,
-    console,
-    find_images,
-    find_target,
-    find_trained,
-    measuring,
-    print_json,
-    print_table,
-)
-from cruciform.words import plural
+from cruciform.cli.shared.arguments import JsonOption, ModelArgument, SizeOption
+from cruciform.cli.shared.network_lookup import find_images, find_target, find_trained
+from cruciform.cli.shared.progress import measuring
+from cruciform.cli.shared.tables import print_json, print_table
+from cruciform.cli.shared.terminal import console
+from cruciform.text.wording import plural
 
 
 def deploy(
@@ -27,7 +20,7 @@ def deploy(
     batch: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the engine.")] = 1,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of every candidate; the shortest time counts.")] = 7,
-    patience: Annotated[
+    search_seconds: Annotated[
         float,
         typer.Option(
             min=0,
@@ -51,10 +44,10 @@ def deploy(
     network, usual, interface = find_trained(model, size)
     if engine.needs_images:
         engine = engine.with_images(find_images(model))
-    setting = EngineSettings(engine, usual, batch=batch, threads=threads, rounds=rounds, patience=patience)
-    with measuring(patience) as tell:
-        choice = choose_build(network, setting, tell=tell)
-        tell("how far the artifact differs from PyTorch")
+    setting = EngineSettings(engine, usual, batch=batch, threads=threads, rounds=rounds, search_seconds=search_seconds)
+    with measuring(search_seconds) as on_progress:
+        choice = choose_build(network, setting, on_progress=on_progress)
+        on_progress("how far the artifact differs from PyTorch")
         about = {"network": model, **interface._asdict()}
         report = ship(network, choice, setting, output, target=target, about=about)
     if as_json:

@@ -6,18 +6,13 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.shared.common import (
-    JsonOption,
-    SizeOption,
-    console,
-    echo,
-    ending,
-    find_trained,
-    measuring,
-    print_json,
-    print_table,
-)
-from cruciform.words import plural
+from cruciform.cli.shared.arguments import JsonOption, SizeOption
+from cruciform.cli.shared.network_lookup import find_trained
+from cruciform.cli.shared.parsing import ending
+from cruciform.cli.shared.progress import measuring
+from cruciform.cli.shared.tables import print_json, print_table
+from cruciform.cli.shared.terminal import console, echo
+from cruciform.text.wording import plural
 
 app = typer.Typer(no_args_is_help=True, help="The paper's tables and figures, from our own counts.")
 
@@ -162,8 +157,8 @@ def timings(
     from cruciform.paper.timings import describe_timings, parts, record_timings, time_parts
 
     chosen = parts(size)
-    with measuring() as tell:
-        times = time_parts(chosen, target, batch=batch, rounds=rounds, tell=tell)
+    with measuring() as on_progress:
+        times = time_parts(chosen, target, batch=batch, rounds=rounds, on_progress=on_progress)
     details = describe_timings(times, chosen, target=target, batch=batch)
     command = f"cruciform paper timings --target {target} --batch {batch} --rounds {rounds} --size {size}"
     summary = record_timings(details, result, command=command)

@@ -5,8 +5,12 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.shared.common import JsonOption, console, ending, print_json, progress_bar
-from cruciform.words import plural
+from cruciform.cli.shared.arguments import JsonOption
+from cruciform.cli.shared.parsing import ending
+from cruciform.cli.shared.progress import progress_bar
+from cruciform.cli.shared.tables import print_json
+from cruciform.cli.shared.terminal import console
+from cruciform.text.wording import plural
 
 
 def predict(
@@ -45,8 +49,10 @@ def predict(
     from cruciform.prediction.parts import Asking
     from cruciform.prediction.predict_images import run_prediction
 
-    with progress_bar("predicting, parts") as advance:
-        found = run_prediction(request, Asking(top, batch, part), workers=workers if on_ray else None, advance=advance)
+    with progress_bar("predicting, parts") as on_progress:
+        found = run_prediction(
+            request, Asking(top, batch, part), workers=workers if on_ray else None, on_progress=on_progress
+        )
     if as_json:
         print_json({"output": str(output), **found._asdict()})
     else:

@@ -5,16 +5,12 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.shared.common import (
-    JsonOption,
-    ModelArgument,
-    SizeOption,
-    console,
-    ending,
-    find_trained,
-    measuring,
-    print_json,
-)
+from cruciform.cli.shared.arguments import JsonOption, ModelArgument, SizeOption
+from cruciform.cli.shared.network_lookup import find_trained
+from cruciform.cli.shared.parsing import ending
+from cruciform.cli.shared.progress import measuring
+from cruciform.cli.shared.tables import print_json
+from cruciform.cli.shared.terminal import console
 
 
 def report(
@@ -45,8 +41,8 @@ def report(
     from cruciform.store.run_marker import is_run
 
     found = find_trained(model, size)
-    with measuring() as tell:
-        tell(model)
+    with measuring() as on_progress:
+        on_progress(model)
         run = None
         if is_run(Path(model)):
             from cruciform.reports.run_facts import read_run

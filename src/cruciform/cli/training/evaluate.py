@@ -5,10 +5,13 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.shared.common import DeviceOption, JsonOption, console, picture, print_json, print_table
+from cruciform.cli.shared.arguments import DeviceOption, JsonOption
+from cruciform.cli.shared.parsing import picture
+from cruciform.cli.shared.tables import print_json, print_table
+from cruciform.cli.shared.terminal import console
 from cruciform.errors import OptionError
 from cruciform.store.recognize import describe_path, is_saved
-from cruciform.words import plural
+from cruciform.text.wording import plural
 
 MOST_LISTED = 100  # classes
 

@@ -5,19 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cruciform.cli.shared.common import (
-    BackendOption,
-    DeviceOption,
-    JsonOption,
-    WorkersOption,
-    console,
-    ending,
-    interruptible,
-    picture,
-    print_json,
-    print_table,
-    processes_typed,
-)
+from cruciform.cli.shared.arguments import BackendOption, DeviceOption, JsonOption, WorkersOption, processes_typed
+from cruciform.cli.shared.parsing import ending, picture
+from cruciform.cli.shared.progress import interruptible
+from cruciform.cli.shared.tables import print_json, print_table
+from cruciform.cli.shared.terminal import console
 from cruciform.errors import OptionError
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.shared.common import JsonOption, print_json, print_table
+from cruciform.cli.shared.arguments import JsonOption
+from cruciform.cli.shared.tables import print_json, print_table
 
 
 def recipes(

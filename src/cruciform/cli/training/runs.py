@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cruciform.cli.shared.common import JsonOption, console, print_json, print_table
+from cruciform.cli.shared.arguments import JsonOption
+from cruciform.cli.shared.tables import print_json, print_table
+from cruciform.cli.shared.terminal import console
 from cruciform.errors import CruciformError
 
 if TYPE_CHECKING:

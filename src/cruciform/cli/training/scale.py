@@ -5,17 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cruciform.cli.shared.common import (
-    JsonOption,
-    SizeOption,
-    console,
-    find_trained,
-    print_json,
-    print_table,
-    read_amount,
-)
+from cruciform.amounts import read_amount
+from cruciform.cli.shared.arguments import JsonOption, SizeOption
+from cruciform.cli.shared.network_lookup import find_trained
+from cruciform.cli.shared.tables import print_json, print_table
+from cruciform.cli.shared.terminal import console
 from cruciform.errors import OptionError
-from cruciform.words import plural
+from cruciform.text.wording import plural
 
 if TYPE_CHECKING:
     from cruciform.scale.model import Estimate, TrainingCost

@@ -5,8 +5,12 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.shared.common import JsonOption, console, print_json, print_table, progress_bar, read_amount
-from cruciform.words import plural
+from cruciform.amounts import read_amount
+from cruciform.cli.shared.arguments import JsonOption
+from cruciform.cli.shared.progress import progress_bar
+from cruciform.cli.shared.tables import print_json, print_table
+from cruciform.cli.shared.terminal import console
+from cruciform.text.wording import plural
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 

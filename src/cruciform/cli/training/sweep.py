@@ -6,17 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cruciform.cli.shared.common import (
-    DeviceOption,
-    JsonOption,
-    console,
-    interruptible,
-    print_json,
-    print_table,
-    progress_bar,
-)
+from cruciform.cli.shared.arguments import DeviceOption, JsonOption
+from cruciform.cli.shared.progress import interruptible, progress_bar
+from cruciform.cli.shared.tables import print_json, print_table
+from cruciform.cli.shared.terminal import console
 from cruciform.errors import RunError
-from cruciform.words import plural
+from cruciform.text.wording import plural
 
 if TYPE_CHECKING:
     from cruciform.training.experiments.sweep import SweepTrial

@@ -5,17 +5,11 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.shared.common import (
-    BackendOption,
-    DeviceOption,
-    JsonOption,
-    WorkersOption,
-    console,
-    interruptible,
-    print_json,
-    processes_typed,
-)
-from cruciform.words import plural
+from cruciform.cli.shared.arguments import BackendOption, DeviceOption, JsonOption, WorkersOption, processes_typed
+from cruciform.cli.shared.progress import interruptible
+from cruciform.cli.shared.tables import print_json
+from cruciform.cli.shared.terminal import console
+from cruciform.text.wording import plural
 
 RUNS = Path("runs")
 

@@ -11,7 +11,7 @@ from cruciform.data.samples.pillow import Pillow, UnidentifiedImageError
 from cruciform.data.samples.source import Image, Opening, Sample, dataset, digest_of, need_path
 from cruciform.errors import BadSampleError, DataError
 from cruciform.files import open_regular, read_bytes
-from cruciform.words import plural
+from cruciform.text.wording import plural
 
 NAMES = {"train": ("train",), "test": ("val", "test", "validation")}
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})

@@ -14,10 +14,9 @@ from pathlib import Path
 from torch import nn
 
 from cruciform.deployment.search.build import PLAIN, Build, EngineSettings, build_engine, noise
-from cruciform.deployment.search.choose import Choice, Tell, choose_build
+from cruciform.deployment.search.choose import Choice, ProgressCallback, choose_build
 from cruciform.deployment.search.clock import Timing, time_engines
-from cruciform.deployment.targets.registered import TARGETS
-from cruciform.deployment.targets.target import Engine
+from cruciform.deployment.targets.target import TARGETS, Engine
 from cruciform.errors import DeployError, MissingExtraError
 from cruciform.measure.macs import profile
 
@@ -96,14 +95,16 @@ class Bench:
         return self.baseline.macs * self.batch / self.baseline.timing.best / 1e9
 
 
-def run_bench(suite: Suite, target: str, setting: EngineSettings, *, tell: Tell = lambda what: None) -> Bench:
+def run_bench(
+    suite: Suite, target: str, setting: EngineSettings, *, on_progress: ProgressCallback = lambda what: None
+) -> Bench:
     """Measures a suite.
 
     Args:
         suite: The networks.
         target: The name of the engine that they run in.
         setting: The same engine, and what of; its size of input is the suite's.
-        tell: Told what is being done.
+        on_progress: Called with what is being done.
 
     Raises:
         DeployError: The baseline drifted by more than a tenth within the run, and again when tried again.
@@ -111,14 +112,14 @@ def run_bench(suite: Suite, target: str, setting: EngineSettings, *, tell: Tell 
     setting = setting.for_times(input_size=suite.input_size)
     models = {name: suite.build(name).eval() for name in (suite.baseline, *suite.networks)}
     with tempfile.TemporaryDirectory() as folder:
-        rivals, seen = _baselines(models[suite.baseline], setting, Path(folder), tell)
+        rivals, seen = _baselines(models[suite.baseline], setting, Path(folder), on_progress)
         choices: dict[str, Choice] = {}
         engines: dict[str, Engine] = {}
         for name in suite.networks:
-            choices[name] = choose_build(models[name], setting, tell=prefixed(tell, name))
+            choices[name] = choose_build(models[name], setting, on_progress=prefixed(on_progress, name))
             part = Path(tempfile.mkdtemp(dir=folder))
             engines[name] = build_engine(models[name], choices[name].build, setting, part)
-        times = _side_by_side(rivals, engines, setting, tell)
+        times = _side_by_side(rivals, engines, setting, on_progress)
     fastest = min(rivals, key=lambda rival: times[rival].best)
     macs = {name: profile(model, suite.input_size).macs for name, model in models.items()}
     way = fastest.partition(", ")[2] or PLAIN
@@ -131,7 +132,7 @@ def run_bench(suite: Suite, target: str, setting: EngineSettings, *, tell: Tell 
 
 
 def _baselines(
-    model: nn.Module, setting: EngineSettings, folder: Path, tell: Tell
+    model: nn.Module, setting: EngineSettings, folder: Path, on_progress: ProgressCallback
 ) -> tuple[dict[str, Engine], dict[str, float | str]]:
     """Returns the dense network in all engines of the same precision that are not far slower than the fastest."""
     engines: dict[str, Engine] = {}
@@ -140,7 +141,7 @@ def _baselines(
         there = setting.for_times(target=rival)
         for way in there.ways() if rival.precision == setting.target.precision else ():
             label = name if way == PLAIN else f"{name}, {way}"
-            tell(f"the dense baseline in {label}")
+            on_progress(f"the dense baseline in {label}")
             try:
                 part = Path(tempfile.mkdtemp(dir=folder))
                 engines[label] = build_engine(model, Build({}, way), there, part)
@@ -157,12 +158,12 @@ def _baselines(
 
 
 def _side_by_side(
-    rivals: dict[str, Engine], engines: dict[str, Engine], setting: EngineSettings, tell: Tell
+    rivals: dict[str, Engine], engines: dict[str, Engine], setting: EngineSettings, on_progress: ProgressCallback
 ) -> dict[str, Timing]:
     """Times all in turns; again, a few times, where the fastest baseline drifts."""
     images = noise(setting.batch, setting.input_size)
     for attempt in range(1, ATTEMPTS + 1):
-        tell("all of them, side by side" + (f", attempt {attempt}" if attempt > 1 else ""))
+        on_progress("all of them, side by side" + (f", attempt {attempt}" if attempt > 1 else ""))
         times = time_engines({**rivals, **engines}, images, rounds=setting.rounds, threads=setting.threads)
         drift = min((times[rival] for rival in rivals), key=lambda timing: timing.best).drift
         if drift <= MOST_DRIFT:
@@ -173,9 +174,9 @@ def _side_by_side(
     )
 
 
-def prefixed(tell: Tell, name: str) -> Tell:
+def prefixed(on_progress: ProgressCallback, name: str) -> ProgressCallback:
     """Returns what tells the same, and what of."""
-    return lambda what: tell(f"{name}: {what}")
+    return lambda what: on_progress(f"{name}: {what}")
 
 
 def _realised(baseline: Row, macs: int, timing: Timing) -> float:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from cruciform.deployment.bench.bench import Bench, Row, Suite
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
 from cruciform.errors import OptionError
 from cruciform.files import read_text
 from cruciform.measure.record import hardware, record_result, today, versions
-from cruciform.words import plural
+from cruciform.text.wording import plural
 
 SHORT = {"onnxruntime": "ort", "openvino": "ov", "executorch": "et", "aotinductor": "aoti"}
 

@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 from cruciform.deployment.search.layer_forms import Form, build_form
 from cruciform.deployment.targets.target import Engine, Target
 from cruciform.errors import DeployError, first_line, reraise_as
-from cruciform.nn.strided_volumes import for_other_engines
+from cruciform.nn.strided_convolutions import for_other_engines
 
 PLAIN = "plain"
 """The way in which a target writes a network unless it is told otherwise."""
@@ -34,7 +34,7 @@ class EngineSettings:
         batch: Images at a time.
         threads: Of the engine.
         rounds: Turns of what is compared in the end; half as many on the way there.
-        patience: Seconds for the whole search; the last comparison with the dense network comes after it.
+        search_seconds: Seconds for the whole search; the last comparison with the dense network comes after it.
     """
 
     target: Target
@@ -42,7 +42,7 @@ class EngineSettings:
     batch: int = 1
     threads: int = 1
     rounds: int = 7
-    patience: float = 120.0
+    search_seconds: float = 120.0
 
     def ways(self) -> dict[str, Target]:
         """Returns all ways to write for the engine."""

@@ -33,7 +33,7 @@ KEPT = 4  # engines that may be asked for again
 ALONE = 0.5  # of the time limit, at most, for layers alone: whole networks decide
 HOPELESS = 1.3  # times as slow alone as the fastest form: not tried in the whole network
 
-Tell = Callable[[str], None]
+ProgressCallback = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -90,30 +90,32 @@ class Choice:
         return self.dense is None or self.timing.best < self.dense.best
 
 
-def choose_build(model: nn.Module, setting: EngineSettings, *, tell: Tell = lambda what: None) -> Choice:
+def choose_build(
+    model: nn.Module, setting: EngineSettings, *, on_progress: ProgressCallback = lambda what: None
+) -> Choice:
     """Chooses the fastest build of a network.
 
     Args:
         model: The network.
         setting: Where it shall run.
-        tell: Told what is being measured.
+        on_progress: Called with what is being measured.
     """
     with in_mode(model, training=False), tempfile.TemporaryDirectory() as folder:
         bench = _Bench(model, setting, Path(folder))
-        layers = _time_layers(model, bench, tell)
-        best = _search(layers, bench, tell) if layers else Build({})
-        tell("the chosen network against the dense one")
+        layers = _time_layers(model, bench, on_progress)
+        best = _search(layers, bench, on_progress) if layers else Build({})
+        on_progress("the chosen network against the dense one")
         return _against_dense(best, layers, bench)
 
 
-def _search(layers: tuple[LayerTimes, ...], bench: "_Bench", tell: Tell) -> Build:
+def _search(layers: tuple[LayerTimes, ...], bench: "_Bench", on_progress: ProgressCallback) -> Build:
     """Returns the fastest build that is found within the time limit."""
     ways = bench.setting.ways()
-    tell("whole networks")
+    on_progress("whole networks")
     first = bench.fastest(
         {f"{name}, {way}": Build(forms, way) for name, forms in _mixtures(layers).items() for way in ways}
     )
-    best = _improve(first, layers, bench, tell)
+    best = _improve(first, layers, bench, on_progress)
     if best == first:
         return best
     # Another way may suit what the forms have become.
@@ -162,7 +164,7 @@ def _mixtures(layers: tuple[LayerTimes, ...]) -> dict[str, dict[str, Form]]:
     }  # fmt: skip
 
 
-def _improve(best: Build, layers: tuple[LayerTimes, ...], bench: "_Bench", tell: Tell) -> Build:
+def _improve(best: Build, layers: tuple[LayerTimes, ...], bench: "_Bench", on_progress: ProgressCallback) -> Build:
     """Changes the form of one kind of layer after the other, the slowest first, while there is time."""
     kinds: dict[int, list[LayerTimes]] = {}
     for times in layers:
@@ -173,7 +175,7 @@ def _improve(best: Build, layers: tuple[LayerTimes, ...], bench: "_Bench", tell:
             if bench.limit.left <= 0:
                 bench.skip(name)
                 continue
-            tell(name)
+            on_progress(name)
             change = replace(best, forms={**best.forms, **{times.name: form for times in alike}})
             best = bench.fastest({"so far": best, name: change}, gain=GAIN)
     return best
@@ -186,7 +188,7 @@ def _worth_trying(times: LayerTimes, now: Form) -> list[Form]:
             and (form != "dense" or times.why_not_dense is None)]  # fmt: skip
 
 
-def _time_layers(model: nn.Module, bench: "_Bench", tell: Tell) -> tuple[LayerTimes, ...]:
+def _time_layers(model: nn.Module, bench: "_Bench", on_progress: ProgressCallback) -> tuple[LayerTimes, ...]:
     """Times every layer alone; layers of one kind together."""
     layers = composite_layers(model)
     limit = bench.limit.part(ALONE)
@@ -197,7 +199,7 @@ def _time_layers(model: nn.Module, bench: "_Bench", tell: Tell) -> tuple[LayerTi
         reason = why_not_dense(layers[name])
         kind = (layers[name].plan, size, reason is None)
         if kind not in known and limit.left > 0:
-            tell(f"layer {name}")
+            on_progress(f"layer {name}")
             known[kind] = replace(bench.time_layer(name, layers[name], size), kind=len(known))
         elif kind not in known:
             bench.skip(f"layer {name} alone")
@@ -218,7 +220,7 @@ class _Bench:
 
     def __init__(self, model: nn.Module, setting: EngineSettings, folder: Path) -> None:
         self.setting = setting
-        self.limit = Deadline(setting.patience)
+        self.limit = Deadline(setting.search_seconds)
         self.tried: dict[str, float] = {}
         self.untried: list[str] = []
         self._model, self._folder = model, folder
@@ -273,7 +275,9 @@ class _Bench:
 
     def skip(self, name: str) -> None:
         """Notes what there was no time for."""
-        self.untried.append(f"{name}: left out, since the search limit of {self.setting.patience:g} s was reached")
+        self.untried.append(
+            f"{name}: left out, since the search limit of {self.setting.search_seconds:g} s was reached"
+        )
 
     def unable(self) -> DeployError:
         """Returns an error for a network that can't be built in any form."""

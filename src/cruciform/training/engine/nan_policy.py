@@ -11,7 +11,7 @@ from cruciform.training.engine.learner import StepResult
 from cruciform.training.engine.run_state import RunState
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.runtime.runtime import Runtime
-from cruciform.words import plural
+from cruciform.text.wording import plural
 
 MOST_BAD_STEPS = 10
 """Steps with a NaN or Inf gradient that a run may skip or roll back from; then it stops, whatever the policy."""

@@ -23,7 +23,7 @@ from cruciform.training.run.observer import Observer
 from cruciform.training.run.run import Run, differences
 from cruciform.training.start import start
 from cruciform.training.tables.table import read_table
-from cruciform.words import plural
+from cruciform.text.wording import plural
 
 METRICS = ("train_loss", "loss", "top1", "top1_flip_tta", "auc")
 

@@ -34,7 +34,7 @@ from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.run.run import Run, differences
 from cruciform.training.runtime.runtime import SingleProcess, pick_device
 from cruciform.training.tables.table import read_table
-from cruciform.words import plural
+from cruciform.text.wording import plural
 
 RETRIES = 5
 MOST_TRIED = 256  # combinations of ends

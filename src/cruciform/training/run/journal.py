@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cruciform.files import read_bytes
-from cruciform.words import printable_json
+from cruciform.text.escapes import printable_json
 
 RENAMED = {"rate": "lr", "norm": "grad_norm", "top1_mirrored": "top1_flip_tta", "what": "message"}
 """Keys of log lines that older versions wrote."""

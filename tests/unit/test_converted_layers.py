@@ -1,4 +1,6 @@
-"""Bugs of other converters and counters, each a test of ours, named as the peers' trap is."""
+"""What a converted layer keeps of the convolution that it replaces: bugs of other converters, each a test."""
+
+import copy
 
 import pytest
 import torch
@@ -9,11 +11,11 @@ from cruciform.conversion.convert import convert, plan_conversion
 from cruciform.conversion.dense import collapse
 from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.search.choose import choose_build
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
 from cruciform.measure.gradients import diagnose
 from cruciform.measure.macs import profile
-from cruciform.models.zoo import create_model
 from cruciform.nn.composite import CompositeConv
+from cruciform.nn.initialize import initialize_
 from cruciform.schemes import SCHEMES
 
 LOW_RANK = [name for name in SCHEMES.names() if name != "full"]
@@ -69,32 +71,13 @@ def test_the_argument_renamed() -> None:
     assert isinstance(model.conv, CompositeConv)
     assert profile(model, (3, 8, 8)).macs == 64 * 3 * (3 * 16 + 16 * 4)
     assert [block.name for block in diagnose(model, (3, 8, 8)).blocks] == ["conv", "head"]
-    choice = choose_build(model, EngineSettings(TARGETS.get("torch"), (3, 8, 8), rounds=1, patience=0))
+    choice = choose_build(model, EngineSettings(TARGETS.get("torch"), (3, 8, 8), rounds=1, search_seconds=0))
     assert [times.name for times in choice.layers] == ["conv", "head"]
 
 
 def test_default_mode_that_saves_nothing() -> None:
     report = plan_conversion(nn.Conv2d(64, 64, 3, padding=1), input_size=(64, 8, 8))
     assert report.macs_after * 3 == report.macs_before
-
-
-def test_counting_the_training_form() -> None:
-    """GoogLeNet is counted as deployed unless asked otherwise: its heads run in training only."""
-    with torch.device("meta"):
-        model = create_model("googlenet")
-    assert profile(model.train(), (3, 224, 224)).macs < profile(model, (3, 224, 224), training=True).macs
-
-
-def test_counter_blind_to_f_conv() -> None:
-    class Functional(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.kernel = nn.Parameter(torch.randn(4, 3, 3, 3))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return F.conv2d(x, self.kernel)
-
-    assert profile(Functional(), (3, 5, 5)).macs == 4 * 3 * 9 * 9
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -114,3 +97,32 @@ def test_shared_modules_missed() -> None:
     converted = convert(nn.Sequential(nn.Sequential(conv), nn.Sequential(conv)), "lr").model
     assert isinstance(converted[0][0], CompositeConv)
     assert converted[0][0] is converted[1][0]
+
+
+def drawn(model: nn.Module, seed: int, **options: str) -> tuple[nn.Module, Tensor]:
+    """Return a converted copy of a network, and the next number of torch's generator after the conversion."""
+    torch.manual_seed(seed)
+    converted = convert(model, "lr-join", **options).model
+    return converted, torch.rand(())
+
+
+@pytest.mark.parametrize("rule", ["paper-completed", "pytorch", "identity"])
+def test_new_weights_are_drawn_once(rule: str) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3))
+    converted, after_conversion = drawn(model, 7, init=rule)
+    torch.manual_seed(7)
+    initialized = initialize_(copy.deepcopy(converted), rule)
+    for name, tensor in converted.state_dict().items():
+        torch.testing.assert_close(tensor, initialized.state_dict()[name], rtol=0, atol=0, msg=name)
+    assert torch.rand(()) == after_conversion  # neither drew a number more than the other
+
+
+def test_fitting_collapsing_and_planning_draw_nothing() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3))
+    fitted, after_fit = drawn(model, 7, init="fit")
+    torch.manual_seed(7)
+    plan_conversion(model, "lr-join")
+    collapse(fitted)
+    assert torch.rand(()) == after_fit
+    torch.manual_seed(7)
+    assert torch.rand(()) == after_fit

@@ -2,7 +2,9 @@ import json
 
 import pytest
 
-from cruciform.words import plural, printable, printable_json, short_names, text_table
+from cruciform.text.escapes import printable, printable_json
+from cruciform.text.text_tables import html_table, text_table
+from cruciform.text.wording import plural, short_names
 
 
 @pytest.mark.parametrize(
@@ -61,3 +63,11 @@ def test_json_without_orders_says_the_same(text: str) -> None:
     written = printable_json({text: [text]}, indent=2)
     assert json.loads(written) == {text: [text]}
     assert written.replace("\n", "").isprintable()
+
+
+def test_html_tables_escape_every_text() -> None:
+    text = html_table(("a<b", "n"), [("<script>", "1")], caption="<i>", notes=["<p>"])
+    assert "<script>" not in text
+    assert "<i>" not in text
+    assert text.count("&lt;") == 4
+    assert '<td style="text-align:right">1</td>' in text

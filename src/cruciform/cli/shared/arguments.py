@@ -1,0 +1,38 @@
+"""Typer annotations of the arguments and options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cruciform.store.check_reference import check_reference
+
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        callback=check_reference,
+        help="A network of 'cruciform models', timm:NAME, torchvision:NAME, monai:NAME, package.module:function, "
+        "a run, or a model directory.",
+    ),
+]
+WeightsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Trained weights (.safetensors) for a network by name or package.module:function."
+    ),
+]
+SizeOption = Annotated[
+    str | None, typer.Option("--input", metavar="CxHxW", help="Channels and size of one input, as 3x224x224.")
+]
+DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
+BackendOption = Annotated[
+    str, typer.Option(help="local: this process; ddp: several, under torchrun; ray: on a Ray cluster.")
+]
+WorkersOption = Annotated[int, typer.Option(min=1, help="Processes, for ddp and ray.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
+
+
+def processes_typed(backend: str, workers: int) -> list[str]:
+    """Returns the options that ask for these processes again; none for the usual one."""
+    return [] if backend == "local" else ["--backend", backend, "--workers", str(workers)]

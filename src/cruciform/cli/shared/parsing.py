@@ -1,0 +1,36 @@
+"""Parse and check what is typed: input sizes, names of files to write."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from cruciform.errors import OptionError
+
+
+def read_size(text: str) -> tuple[int, ...]:
+    """Reads ``3x224x224``."""
+    parts = text.lower().replace("×", "x").split("x")
+    if not 2 <= len(parts) <= 4 or not all(part.isdecimal() and int(part) for part in parts):
+        raise OptionError(f"{text!r} is not an input size; write channels and sizes, as 3x224x224 or 1x64x64x64")
+    return tuple(map(int, parts))
+
+
+def picture(path: Path | None) -> Path | None:
+    """Refuses a picture that could not be written, before the work that it is to show."""
+    if path is not None:
+        from cruciform.plot.style import check_picture
+
+        check_picture(path)
+    return path
+
+
+def ending(suffix: str) -> Callable[[Path | None], Path | None]:
+    """Returns what refuses a file of another ending: one that is there would be replaced by what it does not say."""
+
+    def check(path: Path | None) -> Path | None:
+        if path is not None and path.is_dir():
+            raise OptionError(f"{path} is a folder; name a file, for instance {path / f'x{suffix}'}")
+        if path is not None and path.suffix.lower() != suffix:
+            raise OptionError(f"{path} would be written as {suffix} is; call it {path.with_suffix(suffix)}")
+        return path
+
+    return check

@@ -1,0 +1,1 @@
+"""Text for people: wording, tables, and what a terminal must not obey."""
