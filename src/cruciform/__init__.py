@@ -11,8 +11,14 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from cruciform.api.convert import convert, convert_, plan_conversion
     from cruciform.api.diagnose import diagnose
+    from cruciform.api.evaluate import evaluate
+    from cruciform.api.experiments import race, sweep
     from cruciform.api.profile import profile
+    from cruciform.api.runs import list_runs
     from cruciform.api.save import save
+    from cruciform.api.shards import verify_shards, write_shards
+    from cruciform.api.train import train, train_distributed
+    from cruciform.data.shard_write import ShardOptions
     from cruciform.errors import CruciformError
     from cruciform.models.model_card import model_card
     from cruciform.models.zoo import create_model, list_models
@@ -23,8 +29,9 @@ if TYPE_CHECKING:
     from cruciform.schemes import cross, make_plan
     from cruciform.spec import ConvSpec
     from cruciform.store.directory import load
-    from cruciform.training.recipe.cookbook import load_recipe
-    from cruciform.training.start import train_network
+    from cruciform.training.backends.backend import Processes
+    from cruciform.training.recipe.cookbook import list_recipes, load_recipe
+    from cruciform.training.run.observer import Observer
 
 _HOMES = {
     "CompositeConv": "nn.composite",
@@ -37,9 +44,15 @@ _HOMES = {
     "convert_": "api.convert",
     "create_model": "models.zoo",
     "cross": "schemes",
+    "Observer": "training.run.observer",
+    "Processes": "training.backends.backend",
+    "ShardOptions": "data.shard_write",
     "diagnose": "api.diagnose",
+    "evaluate": "api.evaluate",
     "initialize_": "nn.initialize",
     "list_models": "models.zoo",
+    "list_recipes": "training.recipe.cookbook",
+    "list_runs": "api.runs",
     "load": "store.directory",
     "load_recipe": "training.recipe.cookbook",
     "make_plan": "schemes",
@@ -48,8 +61,13 @@ _HOMES = {
     "open_network": "networks.open_network",
     "plan_conversion": "api.convert",
     "profile": "api.profile",
+    "race": "api.experiments",
     "save": "api.save",
-    "train_network": "training.start",
+    "sweep": "api.experiments",
+    "train": "api.train",
+    "train_distributed": "api.train",
+    "verify_shards": "api.shards",
+    "write_shards": "api.shards",
 }
 
 __all__ = [
@@ -58,7 +76,10 @@ __all__ = [
     "CruciformError",
     "FilterGroup",
     "LayerPlan",
+    "Observer",
     "OpenedNetwork",
+    "Processes",
+    "ShardOptions",
     "Stage",
     "__version__",
     "convert",
@@ -66,8 +87,11 @@ __all__ = [
     "create_model",
     "cross",
     "diagnose",
+    "evaluate",
     "initialize_",
     "list_models",
+    "list_recipes",
+    "list_runs",
     "load",
     "load_recipe",
     "make_plan",
@@ -75,8 +99,13 @@ __all__ = [
     "open_network",
     "plan_conversion",
     "profile",
+    "race",
     "save",
-    "train_network",
+    "sweep",
+    "train",
+    "train_distributed",
+    "verify_shards",
+    "write_shards",
 ]
 
 

@@ -20,10 +20,10 @@ from cruciform.files import DISK_FULL
 from cruciform.training.engine.loop import Interrupted, train
 from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.recipe.recipe import Recipe
-from cruciform.training.tables.table import read_table
 from cruciform.training.run.journal import read_journal
 from cruciform.training.run.run import Run
 from cruciform.training.runtime.runtime import SingleProcess
+from cruciform.training.tables.table import read_table
 
 BATCH, EPOCHS = 20, 3
 PER_EPOCH = -(-SAMPLES // BATCH)
@@ -35,8 +35,8 @@ NOISY = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.exec")
 def recipe(shared: Path, **changes: Any) -> Recipe:
     """Returns the recipe of all runs, with batch norm, dropout, mixup and an average of the weights."""
     data = {"kind": "cifar10", "path": str((shared / "data").absolute()), "threads": 1, **changes.pop("data", {})}
-    table = {**BASE, "data": data, "epochs": EPOCHS, "batch": BATCH, "checkpoint": {"steps": 2, "keep": 2},
-             "optimizer": {"kind": "sgd", "rate": 0.01, "weight_decay": 0.01},
+    table = {**BASE, "data": data, "epochs": EPOCHS, "batch_size": BATCH, "checkpoint": {"steps": 2, "keep": 2},
+             "optimizer": {"kind": "sgd", "lr": 0.01, "weight_decay": 0.01},
              "log": {"tensorboard": False, "steps": 1, "samples": True}, **changes}  # fmt: skip
     return read_table(Recipe, table, "the test's recipe")
 

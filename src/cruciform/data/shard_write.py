@@ -116,7 +116,7 @@ def list_items(images: Path) -> Listing:
 
 def _rows(table: Path) -> Iterator[tuple[Path, str, str]]:
     try:
-        with io.TextIOWrapper(open_regular(table), "utf-8-sig", newline="") as file:  # spreadsheets write a byte order mark
+        with io.TextIOWrapper(open_regular(table), "utf-8-sig", newline="") as file:  # spreadsheets write a BOM
             reader = csv.DictReader(file)
             if not {"path", "label"} <= set(reader.fieldnames or ()):
                 raise DataError(f"{table} needs the columns path and label, not {', '.join(reader.fieldnames or ())}")
@@ -125,7 +125,7 @@ def _rows(table: Path) -> Iterator[tuple[Path, str, str]]:
                 # Files are copied without decoding, so they must at least be named as images.
                 if not (name and label) or Path(name).suffix.lower() not in SUFFIXES:
                     names = ", ".join(sorted(SUFFIXES))
-                    raise DataError(f"{table}, line {reader.line_num}: needs a path with the suffix {names}, and a label")
+                    raise DataError(f"{table}, line {reader.line_num}: needs a path ending in {names}, and a label")
                 yield table.parent / name, name, label
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{table} can't be read as a table: {error}") from error
@@ -209,9 +209,7 @@ def _begin(parts: Path, items: Sequence[Item], options: ShardOptions) -> None:
         digest.update(item.name_bytes + f"\0{item.label}\0{item.bytes}\n".encode())
     plan = parts / "plan"
     if plan.is_file() and read_text(plan) != digest.hexdigest():
-        raise DataError(
-            f"{parts.parent} was started with other images or options; finish it with those, or delete it"
-        )
+        raise DataError(f"{parts.parent} was started with other images or options; finish it with those, or delete it")
     parts.mkdir(parents=True, exist_ok=True)
     write_text(plan, digest.hexdigest())
 
