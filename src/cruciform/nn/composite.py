@@ -16,7 +16,7 @@ from cruciform.nn.symbolic import leaf_call, refuse_script
 from cruciform.plan import FilterGroup, LayerPlan, group_padding
 from cruciform.spec import ConvSpec, Ints, Pads
 
-CONVOLUTIONS: Final[dict[int, Callable[..., Tensor]]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+FUNCTIONAL_CONVOLUTIONS: Final[dict[int, Callable[..., Tensor]]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
 class CompositeConv(nn.Module):
@@ -162,7 +162,9 @@ class _GroupConv:
     def __init__(self, spec: ConvSpec, group: FilterGroup) -> None:
         pads = group_padding(spec, group)
         native = spec.padding_mode == "zeros" and all(before == after >= 0 for before, after in pads)
-        self.convolve = strided_conv3d if spec.rank == 3 and max(spec.stride) > 1 else CONVOLUTIONS[spec.rank]
+        self.convolve = (
+            strided_conv3d if spec.rank == 3 and max(spec.stride) > 1 else FUNCTIONAL_CONVOLUTIONS[spec.rank]
+        )
         self.geometry: tuple[Ints, Ints, Ints, int] = (
             spec.stride,
             tuple(before for before, _ in pads) if native else (0,) * spec.rank,
