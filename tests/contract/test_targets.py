@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS = set(PROJECT["optional-dependencies"])
@@ -15,6 +18,7 @@ EXTRAS = set(PROJECT["optional-dependencies"])
 def test_a_target_says_what_it_needs(name: str) -> None:
     target = TARGETS.get(name)
     assert target.packages
+    assert target.name == name
     assert target.extra in EXTRAS
     assert target.__doc__
 

@@ -94,7 +94,7 @@ def find_images(name: str, *, count: int = 300) -> "NDArray[Any]":
 
 def find_target(name: str) -> "Target":
     """Return the engine of a name; warn where this processor only emulates its precision."""
-    from cruciform.deployment.targets.registered import TARGETS
+    from cruciform.deployment.targets.target import TARGETS
     from cruciform.machine.processor import emulation
 
     target = TARGETS.get(name)
