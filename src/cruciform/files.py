@@ -75,7 +75,7 @@ def read_bytes(path: Path, *, most: int | None = None) -> bytes:
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if most is not None and size > most:
-            raise OSError(errno.EINVAL, f"Has {size:,} bytes; at most {most:,} are read", str(path))
+            raise OSError(errno.EINVAL, f"Has {size:,} bytes; the limit is {most:,}", str(path))
         return file.read()
 
 
@@ -197,7 +197,7 @@ def new_directory(
 def refuse_own_place(directory: Path) -> None:
     """Raises where a directory that would be replaced is the one that the user stands in."""
     if Path.cwd().is_relative_to(directory.resolve()):
-        said = "you are in it, and it would be replaced; give what is written a name of its own, such as ./network"
+        said = "it is the current directory, and would be replaced; write to another one, such as ./network"
         raise OSError(errno.EBUSY, said, str(directory))
 
 
@@ -234,17 +234,17 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     path = directory / MANIFEST
     manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.pop("checksum", None) != _checksum(manifest):
-        raise DamagedError(f"{path} is not what was written: its own checksum differs")
+        raise DamagedError(f"{path} is damaged: its own checksum differs")
     files = manifest.get("files")
     if not isinstance(files, dict):
         raise DamagedError(f"{path} does not list the files of {directory}")
     found = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file()} - {MANIFEST}
     if found != set(files):
         odd = ", ".join(sorted(found ^ set(files)))
-        raise DamagedError(f"{directory} does not hold the files that its {MANIFEST} lists; missing or foreign: {odd}")
+        raise DamagedError(f"{directory} does not have the files that {MANIFEST} lists; missing or unexpected: {odd}")
     for name, checksum in files.items():
         if sha256(directory / name) != checksum:
-            raise DamagedError(f"{directory / name} is not what was written: its checksum differs")
+            raise DamagedError(f"{directory / name} is damaged: its checksum differs")
     return dict(manifest)
 
 

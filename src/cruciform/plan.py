@@ -44,7 +44,7 @@ class FilterGroup:
         numbers = (*self.kernel, *self.dilation, self.filters)
         if len(self.dilation) != len(self.kernel) or set(map(type, numbers)) != {int} or min(numbers) < 1:
             raise PlanError(
-                f"a filter group needs whole numbers above 0, one for each axis, not kernel={self.kernel!r}, "
+                f"a filter group needs positive integers, one per axis; got kernel={self.kernel!r}, "
                 f"dilation={self.dilation!r}, filters={self.filters!r}"
             )
 
@@ -85,7 +85,7 @@ class Stage:
             taps += prod(group.kernel) * group.filters
             if group.kernel != extents:
                 if len(group.kernel) != len(extents):
-                    raise PlanError(f"the groups of the stage {self} differ in rank")
+                    raise PlanError(f"the groups of the stage {self} have different ranks")
                 extents = tuple(map(max, extents, group.kernel))
         object.__setattr__(self, "filters", filters)
         object.__setattr__(self, "taps", taps)
@@ -117,18 +117,22 @@ class LayerPlan:
         owners = [0] * spec.rank
         for index, stage in enumerate(stages):
             if len(stage.extents) != spec.rank:
-                raise PlanError(f"the stage {stage} has rank {len(stage.extents)}, the convolution {spec.rank}")
+                raise PlanError(
+                    f"the stage {stage} has rank {len(stage.extents)}, but the convolution has rank {spec.rank}"
+                )
             if index:
                 self._claim(owners, index)
         object.__setattr__(self, "owners", tuple(owners))
         if stages[-1].filters != spec.out_channels:
             raise PlanError(f"the last stage has {stages[-1].filters} filters; the layer needs {spec.out_channels}")
         if stages[-1].activation is not None:
-            raise PlanError("what follows the last stage belongs to the network; leave its activation out")
+            raise PlanError(
+                "the last stage has an activation; leave it out: the activation after a layer is a module of its own"
+            )
         if spec.groups > 1 and (len(stages) > 1 or len(stages[0].groups) > 1):
             raise PlanError(
-                f"a convolution with groups={spec.groups} can only be planned as one stage of one filter group: "
-                "its channels are split already, and a concatenation would put them in another order"
+                f"a convolution with groups={spec.groups} can only be one stage of one filter group: "
+                "concatenating several groups would reorder its channels"
             )
 
     def _claim(self, owners: list[int], index: int) -> None:
@@ -137,8 +141,8 @@ class LayerPlan:
             if extent > 1:
                 if self.stages[owners[axis]].extents[axis] > 1:
                     raise PlanError(
-                        f"stages {owners[axis]} and {index} of {self} both filter along axis {axis}; the window "
-                        "of an axis can be given to one stage only"
+                        f"stages {owners[axis]} and {index} of {self} have kernels longer than 1 along axis {axis}; "
+                        "only one stage may"
                     )
                 owners[axis] = index
 
@@ -247,7 +251,7 @@ class LayerPlan:
         """Why the plan has no exactly equal single kernel, or None where it has one."""
         for index, stage in enumerate(self.stages[:-1]):
             if stage.activation:
-                return f"a non-linearity ({stage.activation}) stands after stage {index}"
+                return f"there is a non-linearity ({stage.activation}) after stage {index}"
         return None
 
     @property
@@ -294,7 +298,7 @@ class LayerPlan:
         """Returns the plan that ``to_dict`` described; unknown, missing or ill-typed parts are refused."""
         check_keys(data, {"format", "spec", "stages"}, "a plan", PlanError)
         if data["format"] != PLAN_FORMAT:
-            raise PlanError(f"plan format {data['format']!r} is not {PLAN_FORMAT}, the one known to this version")
+            raise PlanError(f"plan format {data['format']!r} is not supported; this version reads format {PLAN_FORMAT}")
         return cls(ConvSpec.from_dict(data["spec"]), tuple(map(_read_stage, _items(data["stages"], "stages"))))
 
     def to_json(self) -> str:
@@ -307,7 +311,7 @@ class LayerPlan:
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise PlanError(f"a plan is written as JSON; {error}") from error
+            raise PlanError(f"a plan must be valid JSON: {error}") from error
         return cls.from_dict(data)
 
 

@@ -50,7 +50,7 @@ class Registry(Generic[T]):
     def add(self, name: str, item: T) -> T:
         """Registers one item; a name can be taken once only."""
         if name in self._items:
-            raise ValueError(f"the {self._kind} {name!r} is registered already; choose another name")
+            raise ValueError(f"the {self._kind} {name!r} is already registered; choose another name")
         self._items[name] = item
         return item
 

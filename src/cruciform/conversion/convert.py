@@ -227,8 +227,8 @@ def _why_no_copy(model: nn.Module, error: Exception) -> str:
     if not computed:
         return f"the network can't be copied ({first_line(error)}); convert_ changes it in place"
     return (
-        f"the network can't be copied: {listed(computed)} computes its weight anew at each step (the older weight norm "
-        "or spectral norm, pruning). Remove that first, or convert in place with convert_"
+        f"the network can't be copied: {listed(computed)} recomputes its weight at every step "
+        "(torch.nn.utils.weight_norm or spectral_norm, pruning). Remove that first, or convert in place with convert_"
     )
 
 
@@ -274,8 +274,8 @@ def converted_plans(model: nn.Module) -> dict[str, LayerPlan]:
 def _fit_(layer: CompositeConv, conv: nn.Module, name: str) -> float:
     if not adaptation_of(conv).fits:
         raise ConversionError(
-            f"init='fit' knows no fit for layer {name!r}, a {type(conv).__name__}, which computes its weights itself; "
-            f"use a rule, or leave it out: protect=[{name!r}]"
+            f"init='fit' is not supported for layer {name!r}, a {type(conv).__name__}, which transforms its weights; "
+            f"use a rule, or protect it: protect=[{name!r}]"
         )
     weight: torch.Tensor = conv.weight.detach()  # type: ignore[operator]
     bias = conv.bias.detach() if isinstance(conv.bias, torch.Tensor) else None

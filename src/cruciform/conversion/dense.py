@@ -56,8 +56,8 @@ def expand(model: nn.Module, scheme: SchemeChoice) -> Conversion:
     if inexact:
         shown = ", ".join(f"{name} ({residual:.1e})" for name, residual in inexact[:5])
         raise ConversionError(
-            f"{len(inexact)} kernels can't be represented exactly, with a relative residual of: {shown}. "
-            "convert(model, scheme, init='fit') takes the best approximation"
+            f"{len(inexact)} kernels can't be represented exactly; relative residuals: {shown}. "
+            "convert(model, scheme, init='fit') uses the best approximation"
         )
     return conversion
 

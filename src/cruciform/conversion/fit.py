@@ -40,18 +40,18 @@ def fit_parameters(plan: LayerPlan, weight: Tensor, bias: Tensor | None) -> list
     spec = plan.spec
     expected = (spec.out_channels, spec.in_channels // spec.groups, *spec.kernel)
     if tuple(weight.shape) != expected:
-        raise ConversionError(f"the kernel has the shape {tuple(weight.shape)}, the plan {plan} needs {expected}")
+        raise ConversionError(f"the kernel has shape {tuple(weight.shape)}, but the plan {plan} needs {expected}")
     if plan.obstacle:
         raise ConversionError(f"{plan} can't be fitted to a kernel: {plan.obstacle}")
     for index, stage in enumerate(plan.stages):
         window = plan.stage_spec(index).kernel
         for group in stage.groups:
             if any(map(operator.gt, map(span, group.kernel, group.dilation), window)):
-                raise ConversionError(f"the group [{group}] reaches out of the window of {join_sizes(window)}")
+                raise ConversionError(f"the group [{group}] is larger than the kernel, {join_sizes(window)}")
     if weight.is_meta:
-        raise ConversionError("the kernel lies on the meta device, which holds no numbers; nothing can be fitted to it")
+        raise ConversionError("the kernel is on the meta device and has no values to fit")
     if not bool(torch.isfinite(weight).all()):
-        raise ConversionError("the kernel holds values that are not finite; nothing can be fitted to it")
+        raise ConversionError("the kernel has NaN or Inf, so nothing can be fitted to it")
     kernels: list[list[Tensor]]
     if len(plan.stages) == 1:
         kernels = [_crop_rows(plan, weight)]
@@ -61,7 +61,8 @@ def fit_parameters(plan: LayerPlan, weight: Tensor, bias: Tensor | None) -> list
         kernels = _fit_chain(plan, weight)
     else:
         raise ConversionError(
-            f"{plan} can't be fitted: its stages behind the first need one filter group each, of three stages all"
+            f"{plan} can't be fitted: every stage after the first needs exactly one filter group, and with three or "
+            "more stages the first one too"
         )
     return _with_biases(plan, kernels, weight, bias)
 

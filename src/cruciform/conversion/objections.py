@@ -19,9 +19,9 @@ def objection(plan: LayerPlan, before: int, after: int) -> str:
     """
     found = [_blindness(plan), _skipping(plan)]
     if after > before:
-        found.append(f"it costs {after / max(1, before):.1f} times what it did")
+        found.append(f"it costs {after / max(1, before):.1f} times as much as the dense layer")
     told = "; ".join(filter(None, found))
-    return f"{told}; to keep it dense, protect it" if told else ""
+    return f"{told}; protect it to keep it dense" if told else ""
 
 
 def _blindness(plan: LayerPlan) -> str:
@@ -32,7 +32,7 @@ def _blindness(plan: LayerPlan) -> str:
         if extent > 1 and all(group.kernel[axis] == 1 for stage in plan.stages for group in stage.groups)
     ]
     axes = " or ".join(map(str, blind))
-    return f"no filter of {plan.spec.out_channels} looks along axis {axes} of the window" if blind else ""
+    return f"none of its {plan.spec.out_channels} filters extends along axis {axes}" if blind else ""
 
 
 def _skipping(plan: LayerPlan) -> str:
@@ -41,7 +41,11 @@ def _skipping(plan: LayerPlan) -> str:
         min(step, extent) for step, extent in zip(plan.spec.stride, plan.spec.kernel, strict=True)
     )  # what the window reads of each step
     share = prod(_read_by(plan, stage) for stage in range(len(plan.stages))) / window
-    return f"with its stride it reads only {share:.0%} of the input that the window read" if share < LEAST_READ else ""
+    return (
+        f"because of its stride it reads only {share:.0%} of the input that the dense layer read"
+        if share < LEAST_READ
+        else ""
+    )
 
 
 def _read_by(plan: LayerPlan, stage: int) -> int:

@@ -16,7 +16,7 @@ WRAPPERS = {
     "DataParallel": "convert model.module before you wrap it",
     "FullyShardedDataParallel": "convert the network before you shard it",
     "OptimizedModule": "convert the network before torch.compile",
-    "RecursiveScriptModule": "a scripted network can't be changed: convert it before, and trace or export it then",
+    "RecursiveScriptModule": "convert the network first, then trace or export it: a scripted one can't be changed",
     "TopLevelTracedModule": "convert the network before you trace it: a traced one can't be changed",
 }
 

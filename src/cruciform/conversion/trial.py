@@ -104,14 +104,14 @@ def guess_trial(model: nn.Module) -> Trial | str:
     try:
         signature(model.forward).bind(object())
     except (TypeError, ValueError):
-        return "it does not take one tensor"
+        return "its forward does not take a single tensor"
     why = "it has no convolution"
     for index, size in enumerate(dict.fromkeys(_sizes(model))):
         trial = try_out(model, size, guessed=True)
         if trial.outputs:
             return trial
         if index == 0:
-            why = f"at {size} and other usual sizes it fails: {first_line(trial.failures['evaluation'])}"
+            why = f"at {size} and other common sizes it fails: {first_line(trial.failures['evaluation'])}"
     return why
 
 
@@ -164,8 +164,8 @@ class _Uses(TorchFunctionMode):
             if id(tensor) in self._old:
                 name = self._old[id(tensor)]
                 raise ConversionError(
-                    f"once {name} is converted, the network still uses its old weights, which it keeps somewhere that "
-                    f"a replacement does not reach; protect it with protect=[{name!r}]"
+                    f"after converting {name}, the network still uses its old weights, which are also stored "
+                    f"elsewhere; protect it with protect=[{name!r}]"
                 )
             if id(tensor) in self.names:
                 self._used.add(self.names[id(tensor)])

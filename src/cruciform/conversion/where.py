@@ -58,12 +58,12 @@ def everywhere() -> Where:
 
 def named(*patterns: str) -> Where:
     """Convolutions one of whose names matches a pattern such as ``layer*.conv1``."""
-    return Where(lambda layer: matches(layer.names, patterns), f"named {' or '.join(patterns)}")
+    return Where(lambda layer: matches(layer.names, patterns), f"name matches {' or '.join(patterns)}")
 
 
 def kernel(at_least: int) -> Where:
     """Convolutions with a window of at least this extent along two axes."""
-    return Where(lambda layer: sorted(layer.spec.kernel)[-2:][0] >= at_least, f"a window of at least {at_least}")
+    return Where(lambda layer: sorted(layer.spec.kernel)[-2:][0] >= at_least, f"a kernel of at least {at_least}")
 
 
 def channels(at_least: int) -> Where:
@@ -88,7 +88,7 @@ def share(at_least: float) -> Where:
 
     def test(layer: ConvLayer) -> bool:
         if layer.share is None:
-            raise ConversionError("a rule on the share of MACs needs input_size=, for instance (3, 224, 224)")
+            raise ConversionError("where.share needs input_size=, for instance (3, 224, 224)")
         return layer.share >= at_least
 
     return Where(test, f"at least {at_least:.1%} of the MACs")

@@ -83,7 +83,7 @@ def list_networks(libraries: Sequence[str]) -> list[str]:
     command = [sys.executable, "-m", "cruciform.coverage.worker", "--list", *libraries]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode != 0:
-        raise MissingExtraError((done.stderr.strip().splitlines() or ["the libraries could not be loaded"])[-1])
+        raise MissingExtraError((done.stderr.strip().splitlines() or ["the libraries could not be imported"])[-1])
     return list(json.loads(done.stdout))
 
 

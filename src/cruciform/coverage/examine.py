@@ -75,7 +75,7 @@ def examine(reference: str, scheme: str, *, backward: bool = False) -> Finding:
         if finding.params > LARGEST_REAL:
             finding.failure = f"on the meta device: {first}; too large for real tensors"
         else:
-            finding = Finding(reference, notes=[f"run on real tensors, since the meta device failed: {first}"])
+            finding = Finding(reference, notes=[f"run on real tensors, since it failed on the meta device: {first}"])
             try:
                 _examine(finding, scheme, on_meta=False)
             except Exception as again:

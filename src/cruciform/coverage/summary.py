@@ -14,9 +14,9 @@ Every network that torchvision and timm list, and those of MONAI that `src/cruci
 convolutions converted by the scheme `{scheme}`:
 `cruciform coverage --library all --scheme {scheme}`. {circumstances}
 
-*Eligible*: has a convolution with groups=1 and two or more extents above 1. *Converted*: at least one was replaced, all
-outputs have the same shapes, and the converted network has the MACs that the report promised. *Backward*: of a sample
-of those under 60 M parameters, run on real tensors, every replaced layer got a finite gradient.
+*Eligible*: has a convolution with groups=1 and a kernel longer than 1 along two axes or more. *Converted*: at least one
+was replaced, all outputs have the same shapes, and the converted network has the MACs of its conversion table.
+*Backward*: of a sample of those under 60 M parameters, run on real tensors, every replaced layer got a finite gradient.
 
 | library | networks | eligible | converted | backward | failed |
 |---|---|---|---|---|---|

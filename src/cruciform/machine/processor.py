@@ -40,8 +40,8 @@ def emulation(precision: str) -> str | None:
     if not has or not wanted or not has.isdisjoint(wanted):
         return None
     return (
-        f"this processor ({name()}) has no instructions for {precision} ({', '.join(wanted)}): it is emulated, slower "
-        "than 32 bits"
+        f"this processor ({name()}) has no instructions for {precision} ({', '.join(wanted)}): it is emulated, "
+        "which is slower than float32"
     )
 
 

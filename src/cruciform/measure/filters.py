@@ -106,7 +106,7 @@ def network_filters(model: nn.Module, pattern: str = "*") -> list[LayerFilters]:
     chosen = [name for name in found if fnmatch.fnmatch(name, pattern) or pattern in name]
     if not chosen:
         known = ", ".join(list(found)[:12]) or "none"
-        raise OptionError(f"no layer with a window is called {pattern!r}; there are: {known}")
+        raise OptionError(f"no layer with a kernel larger than 1 matches {pattern!r}; there are: {known}")
     return [layer_filters(name, found[name]) for name in chosen]
 
 
@@ -114,11 +114,11 @@ def layer_filters(name: str, layer: nn.Module) -> LayerFilters:
     """Looks at one layer: a convolution of torch, or one of basis filters."""
     plan = plan_of(layer)
     if plan is None:
-        raise OptionError(f"{name} is a {type(layer).__name__}, which has no filters; name a convolution")
+        raise OptionError(f"{name} is a {type(layer).__name__}, which has no filters; choose a convolution")
     with torch.no_grad():
         weights: Weights = [[weight.detach().float().cpu() for weight in stage] for stage in stage_weights_of(layer)]
         finite = all(bool(weight.isfinite().all()) for stage in weights for weight in stage)
-        why_not = (plan.obstacle or "") if finite else "its weights are not all finite"
+        why_not = (plan.obstacle or "") if finite else "its weights have NaN or Inf"
         kernel = None if why_not else _kernel(plan, weights)
         values = singular_values(kernel) if kernel is not None else torch.zeros(0)
         groups = []

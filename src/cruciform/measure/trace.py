@@ -71,8 +71,8 @@ class Tracer(TorchFunctionMode):
         for name, module in self._model.named_modules():
             if isinstance(module, ScriptModule):
                 where = f"{type(self._model).__name__}{name and f': its {name}'}"
-                raise SpecError(f"{where} is scripted or traced, and shows nobody what it computes; give the network "
-                                "as it was before torch.jit")  # fmt: skip
+                raise SpecError(f"{where} is scripted or traced, so its operations are not visible; give the network "
+                                "before torch.jit")  # fmt: skip
         for name, module in self._model.named_modules():
             self._handles.append(module.register_forward_pre_hook(self._enter_layer(name), with_kwargs=True))
             self._handles.append(module.register_forward_hook(self._leave_layer, always_call=True))
@@ -133,12 +133,12 @@ def checked_size(given: object) -> tuple[int, ...]:
     if isinstance(given, Sequence) and given and all(isinstance(each, Integral) and int(each) > 0 for each in given):
         return tuple(map(int, given))
     shown = f"a tensor of {tuple(given.shape)}" if isinstance(given, Tensor) else repr(given)
-    raise ShapeError(f"an input's size is its channels and extents, without the batch, as (3, 224, 224); not {shown}")
+    raise ShapeError(f"input_size is channels and spatial size without the batch, as (3, 224, 224); got {shown}")
 
 
 def on_input(model: nn.Module, input_size: Sequence[int]) -> AbstractContextManager[None]:
     """Turns what a network stumbles over when it is run into an error that names its input."""
-    what = f"{type(model).__name__} does not run on an input of {tuple(input_size)} (channels, sizes)"
+    what = f"{type(model).__name__} does not run on an input of {tuple(input_size)} (channels, spatial size)"
     unwrap = "; it wraps a network: give model.module" if isinstance(model, PARALLEL) else ""
     return reraise_as(ShapeError, lambda error: f"{what}: {first_line(error)}{unwrap}")
 

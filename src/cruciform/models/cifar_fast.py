@@ -59,7 +59,7 @@ class CifarFastConfig(NetworkConfig):
                 "for each block, and each block a scheme for each of its convolutions, one at least"
             )
         if self.activation not in NON_LINEARITIES:
-            raise OptionError(f"activation={self.activation!r} is none of {', '.join(NON_LINEARITIES)}")
+            raise OptionError(f"activation={self.activation!r} is not one of {', '.join(NON_LINEARITIES)}")
         if self.last_map < 1:
             least = PATCH - 1 + (1 << len(self.widths))
             raise OptionError(f"input_size={self.input_size} is too small for {len(self.widths)} blocks; give {least}")

@@ -77,8 +77,8 @@ class GoogLeNetConfig(NetworkConfig):
         last = pooled(size, 3, 2, self.pool_padding)
         if last < 1 or (self.auxiliary and size < 5):
             raise OptionError(
-                f"input_size={self.input_size} leaves maps of {size} for the auxiliary heads, which need 5; give at "
-                "least 80, or auxiliary=False"
+                f"input_size={self.input_size} leaves feature maps of {size} for the auxiliary heads, which need 5; "
+                "give at least 80, or auxiliary=False"
             )
         return size, last
 
@@ -141,8 +141,8 @@ class GoogLeNet(Network):
         x = self.pool5(x)
         if x.shape[-1] != self.last_map or x.shape[-2] != self.last_map:
             raise ShapeError(
-                f"the classifier reads {self.last_map}×{self.last_map} maps, not {x.shape[-2]}×{x.shape[-1]}; for "
-                "images of another size create the network with input_size=..."
+                f"the classifier takes {self.last_map}×{self.last_map} feature maps, not {x.shape[-2]}×{x.shape[-1]}; "
+                "for images of another size create the network with input_size=..."
             )
         logits: Tensor = self.classifier(self.dropout(x.flatten(1)))
         return TrainingLogits(logits, side["aux1"], side["aux2"]) if side else logits

@@ -47,8 +47,8 @@ class Network(nn.Module):
         config = self.config
         if x.ndim != 4 or x.shape[1] != config.in_channels:
             raise ShapeError(
-                f"this network reads (batch, {config.in_channels}, height, width), not {tuple(x.shape)}; for other "
-                "channels create it with in_channels=..."
+                f"this network takes inputs of (batch, {config.in_channels}, height, width), not {tuple(x.shape)}; "
+                "for other channels create it with in_channels=..."
             )
 
 
@@ -73,7 +73,7 @@ class NetworkConfig(ABC):
         for name in ("num_classes", "in_channels", "input_size"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
-                raise OptionError(f"{name} must be a whole number above 0, not {value!r}")
+                raise OptionError(f"{name} must be a positive integer, not {value!r}")
 
     @property
     def input_shape(self) -> tuple[int, int, int]:

@@ -90,7 +90,7 @@ class VGG(Network):
         x = self.features(x)
         if x.shape[-1] != self.last_map or x.shape[-2] != self.last_map:
             raise ShapeError(
-                f"the fully connected layers read {self.last_map}×{self.last_map} maps, not "
+                f"the fully connected layers take {self.last_map}×{self.last_map} feature maps, not "
                 f"{x.shape[-2]}×{x.shape[-1]}; for images of another size create the network with input_size=..."
             )
         x = self.dropout(self.relu(self.fc6(x.flatten(1))))

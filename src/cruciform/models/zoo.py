@@ -18,7 +18,7 @@ def model_config(name: str, **options: Any) -> NetworkConfig:
     for option in options:
         if option not in known:
             raise OptionError(
-                f"{name} has no option {option!r}.{did_you_mean(option, known)} It has: {', '.join(known)}"
+                f"{name} has no option {option!r}.{did_you_mean(option, known)} Its options: {', '.join(known)}"
             )
     return replace(config, **options)
 

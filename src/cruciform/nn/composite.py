@@ -124,8 +124,8 @@ class CompositeConv(nn.Module):
         x, rank = input, self.plan.spec.rank
         if x.ndim not in (rank + 1, rank + 2) or x.shape[-rank - 1] != self.in_channels:
             raise ShapeError(
-                f"this layer reads (batch, {self.in_channels}, {rank} sizes), not {tuple(x.shape)}; "
-                f"its plan is {self.plan}"
+                f"this layer takes inputs of (batch, {self.in_channels}, {rank} spatial sizes), not "
+                f"{tuple(x.shape)}; its plan is {self.plan}"
             )
         if any(n < least for n, least in zip(x.shape[-rank:], self._smallest, strict=True)):
             # A small group might still find its few taps, where the window that it stands in does not fit.

@@ -58,11 +58,11 @@ def _paired(outer: Tensor, inner: Tensor) -> tuple[Tensor, Tensor]:
 
 def _refuse_unequal(plan: LayerPlan, parameters: Sequence[Sequence[GroupParameters]]) -> None:
     if plan.obstacle:
-        raise NotLinearError(f"{plan} has no equal single kernel: {plan.obstacle}")
+        raise NotLinearError(f"{plan} has no equivalent single kernel: {plan.obstacle}")
     for index in plan.border_biases:
         if any(bias is not None and bool(bias.detach().any()) for _, bias in parameters[index]):
             raise NotLinearError(
-                f"{plan} has no equal single kernel: stage {index} has a bias, which the zero padding of a later "
+                f"{plan} has no equivalent single kernel: stage {index} has a bias, which the zero padding of a later "
                 "stage cuts off at the border. Build the layer with bias=False, or keep these biases at zero"
             )
 
@@ -120,7 +120,7 @@ def embed_kernel(weight: Tensor, group: FilterGroup, window: Ints, margin: Pads)
         start = before + embedding_offset(window[axis], group.kernel[axis], group.dilation[axis])
         stop = start + span(group.kernel[axis], group.dilation[axis])
         if start < 0 or stop > sizes[axis]:
-            raise NotLinearError(f"the group [{group}] does not fit a window of {join_sizes(sizes)}")
+            raise NotLinearError(f"the group [{group}] does not fit a kernel of {join_sizes(sizes)}")
         places.append(slice(start, stop, group.dilation[axis]))
     kernel = weight.new_zeros(*weight.shape[:2], *sizes)
     kernel[(slice(None), slice(None), *places)] = weight

@@ -86,7 +86,7 @@ def initialize_(
     plans = {name: plan for name, module in model.named_modules() if (plan := plan_of(module)) is not None}
     for name in (*others, *chain.from_iterable(siblings)):
         if name not in plans:
-            raise OptionError(f"no convolution or linear layer is called {name!r}.{did_you_mean(name, list(plans))}")
+            raise OptionError(f"no convolution or linear layer is named {name!r}.{did_you_mean(name, list(plans))}")
     fan_outs = {
         name: sum(plans[sibling].fan_out(0) for sibling in together) for together in siblings for name in together
     }

@@ -81,12 +81,14 @@ def refuse_unready(model: nn.Module) -> None:
     """Raises where something is no network, or its layers do not know their channels yet."""
     if not isinstance(model, nn.Module):
         raise SpecError(
-            f"{model!r:.80} is no network; give a torch.nn.Module, for instance of cruciform.create_model('nin') or "
+            f"{model!r:.80} is not a network; give a torch.nn.Module, for instance cruciform.create_model('nin') or "
             "timm.create_model('resnet18')"
         )
     for name, module in model.named_modules():
         if any(map(is_lazy, module.parameters(recurse=False))):
-            raise SpecError(f"{name or 'the network'} is lazy: its channels are not known; run the network once first")
+            raise SpecError(
+                f"{name or 'the network'} is a lazy layer whose channels are unknown; run the network once first"
+            )
 
 
 def _names_of(module: nn.Module) -> Sequence[Sequence[tuple[str, str]]]:
@@ -94,7 +96,7 @@ def _names_of(module: nn.Module) -> Sequence[Sequence[tuple[str, str]]]:
         return module.parameter_names
     if isinstance(module, (*PLAIN_CONVOLUTIONS, nn.Linear)):
         return [[("weight", "bias")]]
-    raise TypeError(f"{type(module).__name__} runs no plan; ask plan_of first")
+    raise TypeError(f"{type(module).__name__} has no plan; check with plan_of first")
 
 
 def _stored(module: nn.Module, name: str) -> Tensor:
@@ -102,15 +104,15 @@ def _stored(module: nn.Module, name: str) -> Tensor:
         tensor: Tensor = getattr(module, name)
         if name not in module._parameters:
             raise PlanError(
-                f"the {name} of this {type(module).__name__} is computed anew at each step (the older weight norm or "
-                "spectral norm, pruning?), so that no rule can draw it; initialize before that, or remove it first"
+                f"the {name} of this {type(module).__name__} is recomputed at every step (torch.nn.utils.weight_norm "
+                "or spectral_norm, pruning?), so it can't be initialized; initialize before that, or remove it first"
             )
         return tensor
     behind = getattr(module.parametrizations, name)
     if not hasattr(behind, "original"):
         raise PlanError(
-            f"the {name} of this {type(module).__name__} is made from several tensors (weight norm?), which no rule "
-            "can draw; initialize before you parametrise, or remove_parametrizations first"
+            f"the {name} of this {type(module).__name__} is computed from several tensors (weight norm?), so it "
+            "can't be initialized; initialize before you parametrize it, or call remove_parametrizations first"
         )
     stored: Tensor = behind.original
     return stored

@@ -19,8 +19,8 @@ def leaf_call(module: nn.Module, x: object) -> Any:
     name = x.tracer.path_of_module(module)
     if not name:
         raise DeployError(
-            f"torch.fx can't trace a {type(module).__name__} by itself, being a single node; trace a network that "
-            "holds it, for instance torch.nn.Sequential(layer)"
+            f"torch.fx can't trace a {type(module).__name__} on its own, since it is a single node; trace a network "
+            "that contains it, for instance torch.nn.Sequential(layer)"
         )
     return x.tracer.create_proxy("call_module", name, (x,), {})
 
@@ -28,6 +28,6 @@ def leaf_call(module: nn.Module, x: object) -> Any:
 def refuse_script(module: nn.Module) -> NoReturn:
     """Raises what torch.jit.script would otherwise say in words that help nobody."""
     raise DeployError(
-        f"torch.jit.script can't compile a {type(module).__name__}: it runs a plan, which is Python data. Use "
+        f"torch.jit.script can't compile a {type(module).__name__}: its plan is Python data. Use "
         "torch.export.export(model, (x,)), or torch.jit.trace(model, x)"
     )

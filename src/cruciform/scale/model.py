@@ -48,7 +48,7 @@ class TrainingJob:
 
     def __post_init__(self) -> None:
         if not (0 < self.images < math.inf and self.gpus >= 1 and 0 < self.link < math.inf):
-            raise OptionError(f"images, GPUs and link must be above 0, not {self.images}, {self.gpus}, {self.link}")
+            raise OptionError(f"images, gpus and link must be positive; got {self.images}, {self.gpus}, {self.link}")
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class Bounds:
             nonlocal items
             items += 1
             if items > self.most_modules:
-                raise OptionError(f"{what}: its options hold more than {self.most_modules:,} values")
+                raise OptionError(f"{what}: its options have more than {self.most_modules:,} values")
             if isinstance(value, Mapping):
                 for key, inner in value.items():
                     walk(key, option)
@@ -166,7 +166,7 @@ def bounded(bounds: Bounds, what: str) -> Iterator[None]:
 def _too_large(asked: str, bounds: Bounds, what: str) -> OptionError:
     return OptionError(
         f"{what} asks for a network of more than {asked}, and its weights are {bounds.tensors:,} tensors of "
-        f"{bounds.elements:,} values; it is damaged, or forged"
+        f"{bounds.elements:,} values; it is damaged or forged"
     )
 
 

@@ -42,7 +42,7 @@ def import_library(module: Literal["timm", "torchvision.models", "monai.networks
     except RuntimeError as error:
         # A CUDA build of torchvision beside a CPU build of torch, for one.
         raise MissingExtraError(
-            f"{library} can't be loaded beside this torch ({error}); install builds that belong together"
+            f"{library} can't be imported with this version of torch ({error}); install matching builds"
         ) from error
 
 

@@ -52,8 +52,8 @@ def check_listed(reference: str) -> None:
 def unknown_network(name: str) -> str:
     """Returns what to say of a name that no network of ours has."""
     return (
-        f"unknown network {name!r}.{_suggest(name)} See 'cruciform models', or type timm:NAME, torchvision:NAME, "
-        "monai:NAME"
+        f"unknown network {name!r}.{_suggest(name)} List networks with 'cruciform models', or name one as timm:NAME, "
+        "torchvision:NAME, monai:NAME"
     )
 
 

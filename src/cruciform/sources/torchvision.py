@@ -55,7 +55,7 @@ def detector_parts(model: nn.Module) -> nn.Module:
 class TwoFrames(nn.Module):
     """Optical flow between a frame and itself."""
 
-    counted_as = "optical flow with 2 updates, fewer than torchvision makes; each one more costs as much again"
+    counted_as = "optical flow with 2 updates, fewer than the default; each further update costs the same again"
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class DetectorParts(nn.Module):
     """A detector's trainable parts one after the other, without the search for boxes between them."""
 
     counted_as = (
-        "a detector by its parts: region heads on one region each, without the predictors behind them and the search "
+        "a detector by its parts: region heads on one region each, without the predictors after them and the search "
         "for regions"
     )
 

@@ -112,8 +112,8 @@ def _refuse_collapsed(model: nn.Module) -> None:
         layers = [layer for layer in model.get_submodule(name).modules() if isinstance(layer, CompositeConv)]
         if plan not in [layer.plan for layer in layers]:
             raise StoreError(
-                f"{name} was collapsed, and its base has another convolution there, which pads or standardizes by "
-                "itself; save the network before you collapse it, and collapse what load returns"
+                f"{name} was collapsed, but the dense network has a convolution there that pads or standardizes "
+                "its weights; save the network before collapsing it, and collapse what load returns"
             )
 
 
@@ -132,8 +132,7 @@ def load(directory: Path | str, model: nn.Module | None = None) -> nn.Module:
         plans = _plans(card)
         if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
             raise StoreError(
-                "the network given lies on the meta device, which holds no numbers; build it outside of "
-                "torch.device('meta')"
+                "the given network is on the meta device and has no values; build it outside of torch.device('meta')"
             )
     model = _put_plans_(model, plans)
     _take_precision_(model, directory)
@@ -199,7 +198,7 @@ def _build_base(
     reference, known, plans = card["base"]["reference"], card["base"]["options"], _plans(card)
     if reference is None:
         raise StoreError(
-            f"{directory} does not say how its base network is built; give it: load({str(directory)!r}, model)"
+            f"{directory} does not name its dense network; build it and give it: load({str(directory)!r}, model)"
         )
     bounds = _bounds(directory)
     bounds.check_options(known, str(directory / CARD))
@@ -231,9 +230,9 @@ def saved_input_size(directory: Path | str) -> tuple[int, ...] | None:
     if not size:
         return None
     if not isinstance(size, list) or not all(type(extent) is int and extent > 0 for extent in size):
-        raise StoreError(f"{directory} names {size!r:.200} as the size of its input; it is a list of whole numbers")
+        raise StoreError(f"{directory} has input_size {size!r:.200}; it must be a list of positive integers")
     if math.prod(size) > MOST_INPUT:
-        raise StoreError(f"{directory} names {size!r:.200} as the size of its input; at most {MOST_INPUT:,} are read")
+        raise StoreError(f"{directory} has input_size {size!r:.200}; at most {MOST_INPUT:,} values are allowed")
     return tuple(size)
 
 
@@ -267,8 +266,8 @@ def _compare_sizes(
             missing.pop(id(tensor), None)  # of those that share memory, one name is saved
     for name, tensor in missing.values():
         raise StoreError(
-            f"the weights in {directory} do not fit the network: {name} should be {tuple(tensor.shape)}, and is "
-            f"{saved.get(name, 'missing')}"
+            f"the weights in {directory} do not fit the network: {name} should have shape {tuple(tensor.shape)}, and "
+            f"is {saved.get(name, 'missing')}"
         )
     return True
 
@@ -318,7 +317,7 @@ def _read_card(directory: Path) -> dict[str, Any]:
     if not weights.is_file():
         raise StoreError(f"{weights} is missing")
     if sha256(weights) != card["weights"]["sha256"]:
-        raise StoreError(f"{weights} is not what was saved: its checksum differs from the one in {CARD}")
+        raise StoreError(f"{weights} is damaged: its checksum differs from the one in {CARD}")
     return dict(card)
 
 
@@ -344,7 +343,9 @@ def refuse_other_directory(directory: Path) -> None:
         raise StoreError(f"{directory} exists and is not a model directory; choose another name")
     foreign = [name for name in names if name not in OURS]
     if foreign:  # what was deployed, for instance
-        raise StoreError(f"{directory} holds {foreign[0]} too, which would be deleted; move it, or choose another name")
+        raise StoreError(
+            f"{directory} also contains {foreign[0]}, which would be deleted; move it, or choose another name"
+        )
 
 
 def _is_ours(directory: Path) -> bool:
