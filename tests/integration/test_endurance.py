@@ -16,7 +16,7 @@ from cruciform.data.order import Order
 from cruciform.data.samples.source import ArraySource
 from cruciform.training.engine.learner import Learner
 from cruciform.training.recipe.recipe import Recipe
-from cruciform.training.recipe.table import read_table
+from cruciform.training.tables.table import read_table
 from cruciform.training.run.checkpoint import Checkpoints
 from cruciform.training.runtime.runtime import SingleProcess
 

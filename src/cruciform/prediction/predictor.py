@@ -22,7 +22,7 @@ from cruciform.store.directory import input_size, interface_of, load
 from cruciform.store.interface import Interface, read_interface
 from cruciform.training.evaluate_run import OF_IMAGES, trained_network
 from cruciform.training.recipe.recipe import DataTable, Transforms
-from cruciform.training.recipe.table import read_table
+from cruciform.training.tables.table import read_table
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from cruciform.data.loader import Batch
 from cruciform.errors import CheckpointError, NonFiniteError
 from cruciform.training.engine.learner import Learner, Taken
 from cruciform.training.recipe.recipe import Recipe
-from cruciform.training.recipe.table import read_table
+from cruciform.training.tables.table import read_table
 from cruciform.training.run.checkpoint import Checkpoints, load
 from cruciform.training.runtime.runtime import SingleProcess
 
