@@ -20,9 +20,11 @@ import torch
 from scipy.stats import spearmanr
 from torch import nn
 
-from cruciform.budgets.budget_plan import BudgetPlan, Limit, choose
+from cruciform.budgets.budget_plan import BudgetPlan, choose
 from cruciform.budgets.network_time import time_network
-from cruciform.budgets.survey import SECONDS, Survey, Valuation, survey_network
+from cruciform.budgets.survey import Survey, Valuation, survey_network
+from cruciform.budgets.units.cost_unit import Limit
+from cruciform.budgets.units.unit_seconds import SECONDS
 from cruciform.cli.shared.progress import measuring
 from cruciform.cli.shared.run_progress import make_observer
 from cruciform.conversion.convert import convert
@@ -31,7 +33,7 @@ from cruciform.deployment.bench.bench import prefixed
 from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.search.choose import ProgressCallback
 from cruciform.deployment.search.layer_forms import Form
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
 from cruciform.errors import BudgetError
 from cruciform.measure.record import record_result
 from cruciform.models.zoo import create_model

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from cruciform.deployment.parity.compare import compare
 from cruciform.deployment.search.build import EngineSettings, build_graph, noise, write_engine
 from cruciform.deployment.search.layer_forms import FORMS
-from cruciform.deployment.targets.registered import TARGETS
-from cruciform.deployment.targets.target import Engine
+from cruciform.deployment.targets.target import TARGETS, Engine
 from cruciform.errors import DeployError
 from cruciform.nn.composite import CompositeConv
 from cruciform.plan import FilterGroup, LayerPlan, Stage

@@ -20,8 +20,7 @@ from torch import nn
 from cruciform.deployment.search.build import Build, EngineSettings, build_engine
 from cruciform.deployment.search.clock import Timing, time_engines
 from cruciform.deployment.search.layer_forms import Form, composite_layers
-from cruciform.deployment.targets.registered import TARGETS
-from cruciform.deployment.targets.target import Engine
+from cruciform.deployment.targets.target import TARGETS, Engine
 from cruciform.measure.record import record_result
 from cruciform.training.engine.sample_images import Prepared, prepared_batches, sample_images
 from cruciform.training.evaluate_run import trained_network

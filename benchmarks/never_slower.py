@@ -26,7 +26,7 @@ from cruciform.deployment.search.build import Build, EngineSettings, build_engin
 from cruciform.deployment.search.choose import ProgressCallback, choose_build
 from cruciform.deployment.search.clock import time_engines
 from cruciform.deployment.search.layer_forms import build_form
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
 from cruciform.errors import DeployError, NotLinearError
 from cruciform.measure.record import record_result, today
 from cruciform.models.network import MODELS

@@ -24,7 +24,7 @@ from cruciform.data.open_dataset import open_dataset
 from cruciform.data.samples.source import Opening
 from cruciform.deployment.search.build import Build, EngineSettings, build_engine
 from cruciform.deployment.search.layer_forms import composite_layers
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
 from cruciform.errors import CruciformError
 from cruciform.measure.record import record_result
 from cruciform.models.zoo import create_model

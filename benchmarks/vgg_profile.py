@@ -16,7 +16,7 @@ import torch
 from ort_profile import Operation, by_kind, profile_runs
 
 from cruciform.deployment.search.build import Build, EngineSettings, build_engine, noise
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
 from cruciform.measure.macs import profile
 from cruciform.measure.record import record_result
 from cruciform.models.zoo import create_model

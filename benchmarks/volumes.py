@@ -26,7 +26,7 @@ from cruciform.deployment.bench.bench import prefixed
 from cruciform.deployment.bench.suites import AS, build_suite_network
 from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.search.choose import ProgressCallback, choose_build
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
 from cruciform.measure.macs import profile
 from cruciform.measure.record import hardware, peak_memory, record_result, today
 

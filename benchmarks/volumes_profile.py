@@ -15,7 +15,7 @@ from ort_profile import by_kind, profile_runs
 
 from cruciform.deployment.bench.suites import build_suite_network
 from cruciform.deployment.search.build import Build, EngineSettings, build_engine, noise
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
 from cruciform.measure.record import record_result
 
 RUNS = 8

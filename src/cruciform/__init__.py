@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from cruciform.conversion.convert import convert, convert_, plan_conversion
+    from cruciform.api.convert import convert, convert_, plan_conversion
+    from cruciform.api.diagnose import diagnose
+    from cruciform.api.profile import profile
+    from cruciform.api.save import save
     from cruciform.errors import CruciformError
-    from cruciform.measure.gradients import diagnose
-    from cruciform.measure.macs import profile
     from cruciform.models.model_card import model_card
     from cruciform.models.zoo import create_model, list_models
     from cruciform.networks.open_network import OpenedNetwork, open_network
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from cruciform.plan import FilterGroup, LayerPlan, Stage
     from cruciform.schemes import cross, make_plan
     from cruciform.spec import ConvSpec
-    from cruciform.store.directory import load, save
+    from cruciform.store.directory import load
     from cruciform.training.recipe.cookbook import load_recipe
     from cruciform.training.start import train_network
 
@@ -32,11 +33,11 @@ _HOMES = {
     "FilterGroup": "plan",
     "LayerPlan": "plan",
     "Stage": "plan",
-    "convert": "conversion.convert",
-    "convert_": "conversion.convert",
+    "convert": "api.convert",
+    "convert_": "api.convert",
     "create_model": "models.zoo",
     "cross": "schemes",
-    "diagnose": "measure.gradients",
+    "diagnose": "api.diagnose",
     "initialize_": "nn.initialize",
     "list_models": "models.zoo",
     "load": "store.directory",
@@ -45,9 +46,9 @@ _HOMES = {
     "OpenedNetwork": "networks.open_network",
     "model_card": "models.model_card",
     "open_network": "networks.open_network",
-    "plan_conversion": "conversion.convert",
-    "profile": "measure.macs",
-    "save": "store.directory",
+    "plan_conversion": "api.convert",
+    "profile": "api.profile",
+    "save": "api.save",
     "train_network": "training.start",
 }
 

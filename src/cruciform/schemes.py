@@ -36,7 +36,7 @@ from cruciform.spec import MAX_RANK, ConvSpec, Ints
 
 Scheme: TypeAlias = Callable[[ConvSpec], LayerPlan]
 
-SCHEMES: Registry[Scheme] = Registry("scheme")
+SCHEMES: Registry[Scheme] = Registry("scheme", group="cruciform.schemes")
 PLANES = "planes"
 DENSE = "full"
 """The scheme that changes nothing."""
@@ -110,6 +110,12 @@ SCHEMES.add("lr-join", cross(join=True))
 SCHEMES.add("lr-join-wfull", cross(full=0.25, join=True))
 SCHEMES.add("cross3", _LR)  # an alias, as papers on volumes call it
 SCHEMES.add("planes", cross(shapes=[PLANES]))
+
+CROSS_MEMBERS = (
+    "cross:full=0.125", "cross:full=0.25", "cross:full=0.5", "cross:width=0.5,join", "cross:width=0.75,join",
+    "cross:width=0.5,full=0.25,join", "cross:full=0.5,join",
+)  # fmt: skip
+"""Members of ``cross`` without a name of their own that searches over schemes try, besides all that have one."""
 
 
 @SCHEMES.register("axial")

@@ -12,7 +12,7 @@ from onnx import shape_inference
 from cruciform import create_model
 from cruciform.deployment.search.layer_forms import Form, build_form, composite_layers
 from cruciform.deployment.targets.onnxruntime import FILE
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
 from cruciform.measure.macs import profile
 
 SIZE = (3, 48, 48)

@@ -12,7 +12,7 @@ from cruciform import convert, create_model
 from cruciform.data.open_dataset import open_dataset
 from cruciform.data.samples.source import Opening
 from cruciform.deployment.search.layer_forms import FORMS, Form, build_form, composite_layers
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
 
 SIZE = (3, 32, 32)
 TOLERANCE = {"openvino-bf16": 3e-2, "openvino-int8": 0.1, "torch-int8": 0.1}

@@ -9,7 +9,7 @@ import torch
 from cruciform import convert, load
 from cruciform.deployment.search.build import Build, EngineSettings, build_engine, noise
 from cruciform.deployment.search.layer_forms import composite_layers
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
 from cruciform.errors import DeployError
 from cruciform.sources.build_network import build_network
 from cruciform.store.directory import Base, save

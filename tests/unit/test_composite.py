@@ -1,4 +1,5 @@
 import copy
+import os
 import subprocess
 import sys
 import textwrap
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 
 from cruciform.deployment.search.build import EngineSettings, build_graph
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
 from cruciform.errors import NotLinearError, ShapeError
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import spec_of
@@ -225,3 +226,30 @@ def test_strided_volumes_are_what_torch_computes_in_64_bits(
     torch.testing.assert_close(pair[0].double(), pair[1], atol=0.05, rtol=0.02)
     gradients = [torch.autograd.grad(y.square().sum(), z)[0].double() for y, z in zip(pair, (x, exact), strict=True)]
     torch.testing.assert_close(*gradients, atol=0.2, rtol=0.05)
+
+
+STRIDED_WITH_AVX2 = """
+import torch
+from cruciform import CompositeConv, ConvSpec, FilterGroup, LayerPlan, Stage
+torch.set_num_threads(2)
+for stride in ((2, 2), (1, 2), (2, 1)):
+    for channels in (1, 2, 3, 4):
+        spec = ConvSpec(channels, 5, (1, 1), stride=stride)
+        layer = CompositeConv(LayerPlan(spec, (Stage((FilterGroup((1, 1), 5),)),)))
+        x = torch.randn(3, channels, 28, 28).to(memory_format=torch.channels_last).requires_grad_()
+        exact = layer.weight_0_0.detach().double().requires_grad_()
+        wanted = torch.nn.functional.conv2d(x.detach().double(), exact, layer.bias_0_0.detach().double(), stride)
+        torch.testing.assert_close(layer(x).double(), wanted, atol=1e-4, rtol=1e-4)
+        layer(x).square().sum().backward()
+        wanted.square().sum().backward()
+        torch.testing.assert_close(layer.weight_0_0.grad.double(), exact.grad, atol=1e-2, rtol=1e-4)
+print("right")
+"""
+
+
+def test_a_strided_1x1_layer_learns_on_processors_with_avx2_alone() -> None:
+    # There torch's own convolution has a wrong gradient of the weights, or ends the process.
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    command = [sys.executable, "-c", STRIDED_WITH_AVX2]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout == "right\n", done.stderr[-1000:]

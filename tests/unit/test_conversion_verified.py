@@ -207,7 +207,7 @@ def test_layers_that_no_run_uses_are_named() -> None:
             return (y, self.auxiliary(x)) if self.training else y
 
     report = convert(Spare(), "lr").report
-    assert report.warnings == ("not verified, since no run of the network uses it: spare",)
+    assert report.warnings == ("not verified, since the network does not use it: spare",)
     assert report.verification is not None
     assert report.verification.unused == ("spare",)
 

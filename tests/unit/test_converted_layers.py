@@ -11,7 +11,7 @@ from cruciform.conversion.convert import convert, plan_conversion
 from cruciform.conversion.dense import collapse
 from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.search.choose import choose_build
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
 from cruciform.measure.gradients import diagnose
 from cruciform.measure.macs import profile
 from cruciform.nn.composite import CompositeConv

@@ -92,7 +92,7 @@ def test_wrong_assumptions_are_refused() -> None:
         assume(["price=cheap"])
     with pytest.raises(OptionError, match="realised is a share, and can't be 2"):
         assume(["realised=2"])
-    with pytest.raises(OptionError, match="'fast' is no link"):
+    with pytest.raises(OptionError, match="'fast' is not a link"):
         read_link("fast")
     with pytest.raises(OptionError, match="no run ever ends"):
         simulate_goodput(Failures(1, 2, 1), work=10)

@@ -8,7 +8,9 @@ from torch import nn
 
 from cruciform.budgets.costs import LayerCost
 from cruciform.budgets.solver import Layer, Solution, front, import_scipy, not_met, solve
-from cruciform.budgets.survey import BUDGETED, SECONDS, Survey, Valuation, count_network, survey_network
+from cruciform.budgets.survey import Survey, Valuation, count_network, survey_network
+from cruciform.budgets.units.cost_unit import COST_UNITS, Limit, find_unit
+from cruciform.budgets.units.unit_seconds import SECONDS
 from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.search.choose import ProgressCallback
 from cruciform.deployment.search.layer_forms import Form
@@ -16,19 +18,6 @@ from cruciform.errors import OptionError
 from cruciform.schemes import DENSE, find_scheme
 
 SLOWER = 1.02
-
-
-@dataclass(frozen=True)
-class Limit:
-    """The most that is allowed of something: an amount, or a share of what the dense network takes.
-
-    Attributes:
-        amount: How much.
-        relative: Whether it is a share.
-    """
-
-    amount: float
-    relative: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,9 +106,10 @@ def plan_budget(
     import_scipy()
     for candidate in valuation.candidates:
         find_scheme(candidate)
-    if set(limits) - {SECONDS}:
+    counted = {name: limit for name, limit in limits.items() if not find_unit(name).measured}
+    if counted:
         least, dense = count_network(model, setting, valuation)
-        for name, most in _absolute({name: limit for name, limit in limits.items() if name != SECONDS}, dense).items():
+        for name, most in _absolute(counted, dense).items():
             if least[name] > most:
                 raise not_met(name, most, least[name])
     return choose(survey_network(model, setting, valuation, folder, on_progress=on_progress), limits)
@@ -179,7 +169,6 @@ def _explain(layer: Layer, found: Solution, convolution: str, costs: Mapping[str
 
 def _check(limits: Mapping[str, Limit]) -> None:
     if not limits:
-        raise OptionError("a budget is missing; give one of time, MACs, parameters or bytes, as --budget 60%")
-    unknown = set(limits) - set(BUDGETED)
-    if unknown:
-        raise OptionError(f"{', '.join(sorted(unknown))} can't be budgeted; known: {', '.join(BUDGETED)}")
+        raise OptionError(f"no budget is given; limit one of {', '.join(COST_UNITS.names())}, for instance time to 60%")
+    for name in limits:
+        find_unit(name)

@@ -5,21 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from cruciform.budgets.budget_plan import BudgetPlan
-from cruciform.budgets.survey import BYTES, MACS, PARAMS, SECONDS
+from cruciform.budgets.units.cost_unit import find_unit
+from cruciform.budgets.units.unit_seconds import SECONDS
 from cruciform.files import write_json
 from cruciform.measure.record import circumstances, hardware, versions
 from cruciform.plot.budget import draw_front, draw_layers
-
-UNITS = {SECONDS: (1e3, "ms"), MACS: (1e-6, "MMAC"), PARAMS: (1e-6, "million"), BYTES: (1e-6, "MB")}
 
 PROXY = "It is a proxy, the share of a kernel's energy that each plan keeps, and says nothing certain about accuracy."
 HEADER = ("| layer | convolution | becomes | value | time, of dense | why |", "|---|---|---|---|---|---|")
 
 
 def in_units(name: str, value: float) -> str:
-    """Returns a cost as people write it."""
-    factor, unit = UNITS[name]
-    return f"{factor * value:,.3g} {unit}" if factor * value < 1000 else f"{factor * value:,.0f} {unit}"
+    """Format a cost for people."""
+    return find_unit(name).format(value)
 
 
 def plan_to_dict(plan: BudgetPlan, about: dict[str, Any], measured: float | None) -> dict[str, Any]:
@@ -65,13 +63,14 @@ def write_plan(plan: BudgetPlan, about: dict[str, Any], measured: float | None, 
     (folder / "budget.md").write_text(plan_to_markdown(plan, about, measured), "utf-8")
     write_json(folder / "budget.json", plan_to_dict(plan, about, measured))
     name, limit = next(iter(plan.budgets.items()))
-    factor, unit = UNITS[name]
+    unit = find_unit(name)
+    factor = unit.factor
     draw_front(
         [(factor * cost, value) for cost, value in plan.front],
         (factor * plan.predicted[name], plan.value),
         factor * limit,
         folder / "front.png",
-        unit=unit,
+        unit=unit.symbol,
     )
     draw_layers(
         [(one.name, one.scheme, 1e3 * one.dense_seconds, 1e3 * one.seconds) for one in plan.layers],

@@ -202,7 +202,7 @@ def _key(kind: Kind, setting: EngineSettings) -> str:
     parts = {
         "kind": describe(kind),
         "target": type(setting.target).__name__,
-        "options": {name: str(value) for name, value in vars(setting.target).items() if name != "images"},
+        "options": {name: str(value) for name, value in vars(setting.target).items() if name not in ("images", "name")},
         "precision": setting.target.precision,
         "batch": setting.batch,
         "threads": setting.threads,

@@ -13,6 +13,7 @@ from cruciform.budgets.costs import CostTable, Kind, LayerCost, describe, measur
 from cruciform.budgets.network_time import time_network
 from cruciform.budgets.solver import Layer, Option
 from cruciform.budgets.surroundings import find_poolings
+from cruciform.budgets.units.cost_unit import LayerRun, NetworkRun, all_units
 from cruciform.budgets.value import expected_energy, kept_energy
 from cruciform.conversion.conversion_report import LayerChange
 from cruciform.conversion.convert import plan_conversion
@@ -21,32 +22,31 @@ from cruciform.deployment.bench.bench import prefixed
 from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.search.choose import ProgressCallback
 from cruciform.errors import BudgetError, OptionError, PlanError
-from cruciform.measure.macs import LayerCount
+from cruciform.measure.network_profile import LayerCount, Profile
 from cruciform.nn.inspect import spec_of
-from cruciform.plan import LayerPlan
+from cruciform.plan import FilterGroup, LayerPlan
 from cruciform.registry import did_you_mean
-from cruciform.schemes import DENSE, make_plan
+from cruciform.schemes import CROSS_MEMBERS, DENSE, SCHEMES, make_plan
 from cruciform.spec import ConvSpec
 
-BUDGETED = SECONDS, MACS, PARAMS, BYTES = "seconds", "MACs", "parameters", "bytes"
-CANDIDATES = (
-    DENSE, "lr", "sf", "lr-join", "lr-join-wfull", "cross:full=0.125", "cross:full=0.25", "cross:full=0.5",
-    "cross:width=0.5,join", "cross:width=0.75,join", "cross:width=0.5,full=0.25,join", "cross:full=0.5,join",
-)  # fmt: skip
+
+def list_candidates() -> tuple[str, ...]:
+    """Return the schemes to choose from: all registered ones, and a few more members of ``cross``."""
+    return (*SCHEMES.names(), *CROSS_MEMBERS)
 
 
 @dataclass(frozen=True)
 class Valuation:
-    """What may be chosen, and what it is worth.
+    """What may be chosen for a layer, and what it is worth.
 
     Attributes:
-        candidates: Schemes to choose from; the dense layer is always among them.
-        importances: From name patterns to how much a layer's value counts; 1 where none matches.
-        protect: Name patterns of layers to keep.
-        trained: Whether the network's own weights say what a plan is worth.
+        candidates: Schemes to choose from, besides the dense layer.
+        importances: Weight of a layer's value, by name pattern; 1 where none matches.
+        protect: Name patterns of layers to keep dense.
+        trained: Whether to value plans on the network's own weights, because these are trained.
     """
 
-    candidates: Sequence[str] = CANDIDATES
+    candidates: Sequence[str] = field(default_factory=list_candidates)
     importances: Mapping[str, float] = field(default_factory=dict)
     protect: Sequence[str] = ()
     trained: bool = False
@@ -102,9 +102,10 @@ def survey_network(
     Raises:
         BudgetError: There is nothing to choose.
     """
-    rows, idle, counts, dense = _count(model, setting, valuation)
+    rows, idle, counts, counted = _count(model, setting, valuation)
     _check_importances(valuation.importances, [name for row in rows for name in row.names])
-    dense = {SECONDS: time_network({"dense": (model, {})}, setting)["dense"].best, **dense}
+    seconds = time_network({"dense": (model, {})}, setting)["dense"].best
+    dense = _network_costs(NetworkRun(counted, seconds))
     poolings = find_poolings(model, setting.input_size)
     measured: dict[Kind, CostTable] = {}
     layers, convolutions, tables = [], {}, {}
@@ -116,7 +117,9 @@ def survey_network(
         for kind in dict.fromkeys(kinds):
             if kind not in measured:
                 of_this = prefixed(on_progress, f"layer {number} of {len(rows)}")
-                measured[kind] = measure_kind(kind, valuation.candidates, setting, folder, on_progress=of_this)
+                measured[kind] = measure_kind(
+                    kind, _distinct(spec, valuation.candidates), setting, folder, on_progress=of_this
+                )
         weight = model.get_parameter(f"{name}.weight").detach() if valuation.trained else None
         options = _options(spec, count, [measured[kind].costs for kind in kinds], weight)
         layers.append(Layer(name, options, _importance(row, valuation.importances)))
@@ -127,21 +130,23 @@ def survey_network(
 def count_network(
     model: nn.Module, setting: EngineSettings, valuation: Valuation
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Returns the fewest MACs, parameters and bytes that a network can have, and the dense network's, by arithmetic.
+    """Return the least that a network can cost in each unit that is counted, and what the dense network costs.
 
-    An engine may not run what has the fewest; that takes a survey, of minutes.
+    This takes no measuring. The engine may not run the plans with the least; only a survey finds out.
 
     Raises:
         BudgetError: There is nothing to choose.
     """
-    rows, _, counts, dense = _count(model, setting, valuation)
+    rows, _, counts, counted = _count(model, setting, valuation)
+    dense = _network_costs(NetworkRun(counted))
     least = dict(dense)
     for row in rows:
         spec, count = spec_of(model.get_submodule(row.names[0])), counts[row.names[0]]  # type: ignore[arg-type]
         found = []
         for scheme in dict.fromkeys((DENSE, *valuation.candidates)):
             with suppress(PlanError):  # not every layer can be everything
-                found.append(_saved(spec, count, make_plan(spec, scheme)))
+                plan, run = make_plan(spec, scheme), LayerRun(count.inputs)
+                found.append(_differences(spec, plan, run, run))
         for name in least:
             least[name] += min(saved[name] for saved in found)
     return least, dense
@@ -149,8 +154,8 @@ def count_network(
 
 def _count(
     model: nn.Module, setting: EngineSettings, valuation: Valuation
-) -> tuple[list[LayerChange], tuple[str, ...], dict[str, LayerCount], dict[str, float]]:
-    """Returns the layers that could be something else, those that only are never called, all counts, and their sums."""
+) -> tuple[list[LayerChange], tuple[str, ...], dict[str, LayerCount], Profile]:
+    """Return the layers that can be converted, those of them that are never called, and counts by layer and in all."""
     report = plan_conversion(model, "lr", protect=valuation.protect, input_size=setting.input_size)
     counts = {row.name: row for row in report.counted.layers} if report.counted else {}
     planned = [row for row in report.layers if row.plan is not None]
@@ -158,16 +163,35 @@ def _count(
     if not rows or report.counted is None:
         raise BudgetError("this network has no layer that could be something else")
     idle = tuple(row.names[0] for row in planned if row not in rows)
-    params = float(report.params_before)
-    return rows, idle, counts, {MACS: float(report.counted.macs), PARAMS: params, BYTES: 4 * params}
+    return rows, idle, counts, report.counted
 
 
-def _saved(spec: ConvSpec, count: LayerCount, plan: LayerPlan) -> dict[str, float]:
-    """Returns what of all that is counted a plan has more than the dense layer, over all of its calls."""
-    full = make_plan(spec, DENSE)
-    macs = sum(batch * (plan.macs_from_input(size) - full.macs_from_input(size)) for batch, *size in count.inputs)
-    params = plan.params - full.params
-    return {MACS: macs, PARAMS: params, BYTES: 4 * params}
+def _distinct(spec: ConvSpec, schemes: Sequence[str]) -> list[str]:
+    """Return schemes without those that compute the same as an earlier one here, as ``planes`` and ``lr`` do in 2-D."""
+    plans: list[list[set[FilterGroup]]] = []
+    kept = []
+    for scheme in schemes:
+        with suppress(PlanError):  # one that does not apply here is kept: measuring notes why
+            stages = [set(stage.groups) for stage in make_plan(spec, scheme).stages]  # in whatever order
+            if stages in plans:
+                continue
+            plans.append(stages)
+        kept.append(scheme)
+    return kept
+
+
+def _network_costs(run: NetworkRun) -> dict[str, float]:
+    return {unit.name: unit.of_network(run) for unit in all_units() if run.seconds is not None or not unit.measured}
+
+
+def _differences(spec: ConvSpec, plan: LayerPlan, run: LayerRun, dense_run: LayerRun) -> dict[str, float]:
+    """Return what a plan costs more than the dense layer, by unit; only counted units where no time is known."""
+    dense = make_plan(spec, DENSE)
+    return {
+        unit.name: unit.of_layer(plan, run) - unit.of_layer(dense, dense_run)
+        for unit in all_units()
+        if run.seconds is not None or not unit.measured
+    }
 
 
 def _options(
@@ -178,8 +202,10 @@ def _options(
     for scheme in (scheme for scheme in calls[0] if all(scheme in costs for costs in calls)):
         plan = make_plan(spec, scheme)
         value = expected_energy(spec, scheme) if weight is None else kept_energy(plan, weight)
-        seconds = sum(costs[scheme].seconds - costs[DENSE].seconds for costs in calls)
-        options.append(Option(scheme, value, {SECONDS: seconds, **_saved(spec, count, plan)}))
+        run, dense_run = (
+            LayerRun(count.inputs, sum(costs[name].seconds for costs in calls)) for name in (scheme, DENSE)
+        )
+        options.append(Option(scheme, value, _differences(spec, plan, run, dense_run)))
     return tuple(options)
 
 

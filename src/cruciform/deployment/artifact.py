@@ -20,8 +20,7 @@ from cruciform.deployment.parity.verify import verify
 from cruciform.deployment.search.build import EngineSettings, build_graph, write_engine
 from cruciform.deployment.search.choose import Choice
 from cruciform.deployment.search.layer_forms import composite_layers
-from cruciform.deployment.targets.registered import TARGETS
-from cruciform.deployment.targets.target import Engine
+from cruciform.deployment.targets.target import TARGETS, Engine
 from cruciform.errors import DamagedError, DeployError, first_line, reraise_as
 from cruciform.files import new_directory, read_json, read_manifest, refuse_own_place, write_json
 from cruciform.machine.processor import emulation

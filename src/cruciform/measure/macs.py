@@ -7,7 +7,6 @@ names the layer. Tensors live on the meta device, so a count takes no arithmetic
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from cruciform.errors import CountError, ShapeError, first_line
 from cruciform.measure.closed_form import work_of
 from cruciform.measure.dry_run import META, call_with, let_norms_run_on_one_input, shapes_of, state_on, zero_input
+from cruciform.measure.network_profile import LayerCount, Profile
 from cruciform.measure.state_guard import in_mode
 from cruciform.measure.trace import (
     CONVOLUTIONS,
@@ -63,56 +63,6 @@ BY_SHAPES: dict[Any, Any] = {
     aten.conv_tbc: lambda x, w, *_, out_shape, **__: 2 * prod(out_shape) * prod(w[:-1]),
     aten._trilinear: lambda *shapes, **_: _flops_of_three(*shapes[:7]),
 }
-
-
-@dataclass
-class LayerCount:
-    """What one layer costs.
-
-    Attributes:
-        name: Its dotted name; empty for work done by the network itself.
-        kind: The class of the module.
-        plan: How it is computed, where it has a plan.
-        output: The shape of its last output without the batch.
-        inputs: Batch and spatial size of the input of each convolution that it called.
-        params: Parameters that are its own and of no layer before it.
-        macs: Multiply-accumulates.
-        macs_paper: The same by the paper's rule: each bias counted once.
-    """
-
-    name: str
-    kind: str
-    plan: str = ""
-    output: tuple[int, ...] = ()
-    inputs: list[tuple[int, ...]] = field(default_factory=list)
-    params: int = 0
-    macs: int = 0
-    macs_paper: int = 0
-
-
-@dataclass(frozen=True)
-class Profile:
-    """What a network costs.
-
-    Attributes:
-        layers: Every layer with parameters or work, in the order of the network.
-        input_size: Channels and spatial size of the input.
-        params: All parameters.
-        macs: All multiply-accumulates of one input.
-        macs_paper: The same by the paper's rule.
-        outputs: The shapes of what the network returned, without the batch.
-        uncounted: Operations that no count includes (pooling, activations, ...), and how often each was called.
-        notes: What else a reader of the numbers must know.
-    """
-
-    layers: tuple[LayerCount, ...]
-    input_size: tuple[int, ...]
-    params: int
-    macs: int
-    macs_paper: int
-    outputs: tuple[tuple[int, ...], ...] = ()
-    uncounted: Mapping[str, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
 
 
 def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = False) -> Profile:

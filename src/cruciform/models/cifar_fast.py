@@ -7,6 +7,7 @@ scheme. What low rank saves can be spent on depth: a third convolution a block, 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +37,8 @@ class CifarFastConfig(NetworkConfig):
         activation: ``gelu``, ``relu``, ``silu`` or ``hardswish``.
         scale: What the logits are multiplied by.
     """
+
+    smallest_input: ClassVar[int] = 16
 
     num_classes: int = 10
     input_size: int = 32

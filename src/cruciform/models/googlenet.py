@@ -5,7 +5,7 @@ the pooling inside the modules is a maximum (the paper's text says average; the 
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -59,6 +59,8 @@ class GoogLeNetConfig(NetworkConfig):
         auxiliary: Whether there are auxiliary classifiers, which run in training only.
         dropout: Dropout before the classifier.
     """
+
+    smallest_input: ClassVar[int] = 80
 
     scheme: str | Scheme = "full"
     stem_scheme: str | Scheme = "full"

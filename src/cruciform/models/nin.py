@@ -5,7 +5,7 @@ convolution, the last one included.
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from torch import Tensor, nn
 
@@ -43,6 +43,8 @@ class NiNConfig(NetworkConfig):
         second_pool: The pooling behind the second block: average in the Caffe model, maximum in the original.
         dropout: Dropout behind the two poolings.
     """
+
+    smallest_input: ClassVar[int] = 16
 
     num_classes: int = 10
     input_size: int = 32

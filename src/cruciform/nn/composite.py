@@ -11,12 +11,13 @@ from cruciform.errors import ShapeError
 from cruciform.nn.activations import ACTIVATIONS
 from cruciform.nn.forms import DenseKernel, collapse_kernel
 from cruciform.nn.init_rules import initialize_layer_
-from cruciform.nn.strided_volumes import strided_conv3d
+from cruciform.nn.strided_convolutions import strided_conv2d, strided_conv3d
 from cruciform.nn.symbolic import leaf_call, refuse_script
 from cruciform.plan import FilterGroup, LayerPlan, group_padding
 from cruciform.spec import ConvSpec, Ints, Pads
 
 CONVOLUTIONS: Final[dict[int, Callable[..., Tensor]]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+STRIDED: Final[dict[int, Callable[..., Tensor]]] = {1: F.conv1d, 2: strided_conv2d, 3: strided_conv3d}
 
 
 class CompositeConv(nn.Module):
@@ -162,7 +163,7 @@ class _GroupConv:
     def __init__(self, spec: ConvSpec, group: FilterGroup) -> None:
         pads = group_padding(spec, group)
         native = spec.padding_mode == "zeros" and all(before == after >= 0 for before, after in pads)
-        self.convolve = strided_conv3d if spec.rank == 3 and max(spec.stride) > 1 else CONVOLUTIONS[spec.rank]
+        self.convolve = (STRIDED if max(spec.stride) > 1 else CONVOLUTIONS)[spec.rank]
         self.geometry: tuple[Ints, Ints, Ints, int] = (
             spec.stride,
             tuple(before for before, _ in pads) if native else (0,) * spec.rank,

@@ -15,8 +15,7 @@ from torch import nn
 
 from cruciform.deployment.search.build import Build, EngineSettings, build_engine, noise
 from cruciform.deployment.search.clock import Timing, time_engines
-from cruciform.deployment.targets.registered import TARGETS
-from cruciform.deployment.targets.target import Engine
+from cruciform.deployment.targets.target import TARGETS, Engine
 from cruciform.measure.record import record_result
 from cruciform.models.vgg import VGG11, VGGConfig
 from cruciform.models.zoo import model_config

@@ -10,16 +10,20 @@ from typer.testing import CliRunner
 
 from cruciform import convert, create_model, load
 from cruciform.budgets import survey
-from cruciform.budgets.budget_plan import Limit, plan_budget
+from cruciform.budgets.budget_plan import plan_budget
 from cruciform.budgets.costs import CostTable, Kind, LayerCost
-from cruciform.budgets.survey import MACS, PARAMS, SECONDS, Valuation, count_network
+from cruciform.budgets.survey import Valuation, count_network, list_candidates
+from cruciform.budgets.units.cost_unit import Limit, find_unit, read_limits
+from cruciform.budgets.units.unit_macs import MACS
+from cruciform.budgets.units.unit_parameters import PARAMS
+from cruciform.budgets.units.unit_seconds import SECONDS
 from cruciform.cli.main import app
-from cruciform.cli.networks.budget import read_limit
 from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.search.clock import Timing
-from cruciform.deployment.targets.registered import TARGETS
-from cruciform.errors import BudgetError, CruciformError, OptionError
+from cruciform.deployment.targets.target import TARGETS
+from cruciform.errors import BudgetError, CruciformError, OptionError, UnknownNameError
 from cruciform.measure.macs import profile
+from cruciform.spec import ConvSpec
 
 SIZE = (3, 32, 32)
 
@@ -118,9 +122,9 @@ def test_what_can_not_be_is_refused_with_the_reason(setting: EngineSettings, tmp
         plan_budget(network(), setting, {SECONDS: Limit(0.1, relative=True)}, tmp_path)
     with pytest.raises(BudgetError, match="no layer that could be something else"):
         plan_budget(nn.Sequential(nn.Conv2d(3, 4, 1)), setting, {SECONDS: Limit(1.0)}, tmp_path)
-    with pytest.raises(OptionError, match="watts can't be budgeted; known: seconds, MACs"):
+    with pytest.raises(UnknownNameError, match=r"unknown cost unit 'watts'\. Known: .*macs"):
         plan_budget(network(), setting, {"watts": Limit(1.0)}, tmp_path)
-    with pytest.raises(OptionError, match="a budget is missing"):
+    with pytest.raises(OptionError, match="no budget is given; limit one of .*time"):
         plan_budget(network(), setting, {}, tmp_path)
 
 
@@ -163,7 +167,7 @@ def test_a_network_of_the_users_own_can_be_read_again(tmp_path: Path, monkeypatc
     ended = CliRunner().invoke(
         app, ["budget", "mynet:make", "--input", "3x32x32", "--macs", "90%", "-o", "out"], catch_exceptions=False
     )
-    assert "read it with cruciform.load('out', make())" in ended.output
+    assert "load it with cruciform.load('out', make())" in ended.output
     import mynet  # type: ignore[import-not-found]
 
     assert load("out", mynet.make())(torch.zeros(1, *SIZE)).shape == (1, 16, 28, 28)
@@ -193,12 +197,21 @@ def test_the_command_writes_a_model_directory_with_a_report(tmp_path: Path, monk
 
 def test_budgets_are_read_with_their_units() -> None:
     given = [("60%", "seconds"), ("12ms", "seconds"), ("50M", "MACs"), ("8MB", "bytes"), ("1.5", "parameters")]
-    assert [read_limit(*one) for one in given] == [
+    assert [find_unit(unit).parse(text) for text, unit in given] == [
         Limit(0.6, relative=True), Limit(0.012), Limit(5e7), Limit(8e6), Limit(1.5),
     ]  # fmt: skip
     for text, what in (("fast", "seconds"), ("60", "seconds"), ("8MB", "seconds"), ("12ms", "MACs"), ("50M", "bytes")):
-        with pytest.raises(OptionError, match=f"'{text}' is no budget of {what}; write .0%"):
-            read_limit(text, what)
+        with pytest.raises(OptionError, match=f"'{text}' is not a budget of {what}; write .0%"):
+            find_unit(what).parse(text)
+    assert read_limits({"time": "60%", "macs": Limit(5e7)}) == {SECONDS: Limit(0.6, relative=True), MACS: Limit(5e7)}
+
+
+def test_candidates_are_all_registered_schemes_without_those_that_come_to_the_same() -> None:
+    assert {"lr", "planes", "axial", "cross:full=0.5"} < set(list_candidates())
+    flat = survey._distinct(ConvSpec(8, 8, 3, padding=1), list_candidates())
+    assert "lr" in flat
+    assert not {"planes", "cross3"} & set(flat)
+    assert "planes" in survey._distinct(ConvSpec(8, 12, (3, 3, 3), padding=1), list_candidates())
 
 
 def test_what_is_wrong_is_said_before_anything_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,8 +219,8 @@ def test_what_is_wrong_is_said_before_anything_is_measured(tmp_path: Path, monke
     limits = {SECONDS: Limit(0.5, relative=True)}
     setting = EngineSettings(TARGETS.get("torch"), SIZE)
     for wrong, valuation, error in (
-        ({}, Valuation(), "a budget is missing"),
-        ({"watts": Limit(1.0)}, Valuation(), "watts can't be budgeted"),
+        ({}, Valuation(), "no budget is given"),
+        ({"watts": Limit(1.0)}, Valuation(), "unknown cost unit 'watts'"),
         (limits, Valuation(("lrr",)), "unknown scheme 'lrr'"),
         ({MACS: Limit(0.001, relative=True)}, Valuation(), "MACs can't be met: .* give that much, or other candidates"),
         ({**limits, PARAMS: Limit(9.0)}, Valuation(), "a budget of 9 parameters can't be met"),

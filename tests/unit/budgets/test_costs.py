@@ -13,7 +13,7 @@ from cruciform.budgets.costs import CostTable, Kind, LayerCost, describe, measur
 from cruciform.budgets.surroundings import Pooling, find_poolings
 from cruciform.deployment.search.build import Build, EngineSettings
 from cruciform.deployment.search.clock import Timing
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
 from cruciform.errors import DeployError
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec

@@ -309,7 +309,7 @@ def test_the_commands_say_what_they_did(images: Path, tmp_path: Path) -> None:
 
 def test_sizes_are_read_with_their_units() -> None:
     assert [read_bytes(text) for text in ("256MB", "1.5 kb", "7", "2GB")] == [256_000_000, 1500, 7, 2_000_000_000]
-    with pytest.raises(OptionError, match="'big' is no size"):
+    with pytest.raises(OptionError, match="'big' is not a size"):
         read_bytes("big")
 
 

@@ -22,8 +22,7 @@ from cruciform.deployment.search.build import Build, EngineSettings
 from cruciform.deployment.search.choose import Choice, choose_build
 from cruciform.deployment.search.clock import Timing, time_engines
 from cruciform.deployment.search.layer_forms import build_form, composite_layers
-from cruciform.deployment.targets.registered import TARGETS
-from cruciform.deployment.targets.target import Engine, Target
+from cruciform.deployment.targets.target import TARGETS, Engine, Target
 from cruciform.errors import DeployError, ShapeError
 
 SIZE = (3, 16, 16)

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from cruciform.deployment.parity.compare import Comparison, check_inputs, compare, pytorch, range_over_inputs
 from cruciform.deployment.search.build import Build, EngineSettings, build_graph
-from cruciform.deployment.targets.registered import TARGETS
-from cruciform.deployment.targets.target import Engine
+from cruciform.deployment.targets.target import TARGETS, Engine
 from cruciform.errors import DeployError
 
 SIZE = (3, 8, 8)

@@ -27,7 +27,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 def test_engines_are_not_imported_before_they_are_used() -> None:
     code = (
-        "import sys, cruciform.deployment.targets.registered; "
+        "import sys, cruciform.deployment.targets.target; "
         "print([m for m in ('executorch', 'torch._inductor', 'openvino', 'onnxruntime') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)

@@ -20,7 +20,7 @@ from cruciform.data.open_dataset import open_dataset
 from cruciform.data.samples.source import Opening, Split
 from cruciform.deployment.search.layer_forms import build_form, composite_layers
 from cruciform.deployment.targets.library_output import TELEMETRY, without_telemetry
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
 from cruciform.errors import DeployError, OptionError
 
 NAMES = ["openvino-int8", "torch-int8"]
@@ -154,7 +154,7 @@ def test_telemetry_cannot_be_imported_where_it_is_not_wanted() -> None:
 
 def test_the_list_of_targets_loads_no_quantizer() -> None:
     loaded = "{'nncf', 'torchao', 'openvino'} & set(sys.modules)"
-    code = f"import sys, cruciform.deployment.targets.registered; print(*{loaded})"
+    code = f"import sys, cruciform.deployment.targets.target; print(*{loaded})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cruciform.deployment.search.build import Build, EngineSettings, build_engine, noise
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
 
 pytest.importorskip("openvino")
 

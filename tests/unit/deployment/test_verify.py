@@ -17,8 +17,7 @@ from cruciform.deployment.parity.verify import Parity, verify
 from cruciform.deployment.search.build import PLAIN, Build, EngineSettings, build_graph, write_engine
 from cruciform.deployment.search.layer_forms import build_form, composite_layers, why_not_dense
 from cruciform.deployment.targets.eager import Eager
-from cruciform.deployment.targets.registered import TARGETS
-from cruciform.deployment.targets.target import Target
+from cruciform.deployment.targets.target import TARGETS, Target
 from cruciform.errors import DeployError
 
 SIZE = (3, 16, 16)

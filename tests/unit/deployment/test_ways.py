@@ -18,8 +18,7 @@ from cruciform.deployment.rewrites.maps import FEWEST, volumes_as_maps_
 from cruciform.deployment.search.build import PLAIN, Build, EngineSettings, build_engine
 from cruciform.deployment.search.layer_forms import FORMS, composite_layers
 from cruciform.deployment.targets.onnxruntime import OnnxRuntime, Way
-from cruciform.deployment.targets.registered import TARGETS
-from cruciform.deployment.targets.target import Engine
+from cruciform.deployment.targets.target import TARGETS, Engine
 from cruciform.errors import DeployError
 
 SIZE = (3, 16, 16)

@@ -1,20 +1,16 @@
 """``cruciform budget``: which basis for which layer, so that the network takes no more than it may."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from cruciform.cli.shared.arguments import JsonOption, SizeOption
 from cruciform.cli.shared.network_lookup import check_network, find_model, find_target, refuse_saved, write_converted
-from cruciform.cli.shared.parsing import read_amount
 from cruciform.cli.shared.progress import measuring
 from cruciform.cli.shared.tables import print_json, print_table
 from cruciform.cli.shared.terminal import console
 from cruciform.errors import OptionError
-
-if TYPE_CHECKING:
-    from cruciform.budgets.budget_plan import Limit
 
 
 def budget(
@@ -53,17 +49,19 @@ def budget(
     from cruciform.budgets.budget_plan import plan_budget
     from cruciform.budgets.budget_report import in_units, plan_to_dict, write_plan
     from cruciform.budgets.network_time import time_network
-    from cruciform.budgets.survey import BYTES, CANDIDATES, MACS, PARAMS, SECONDS, Valuation
+    from cruciform.budgets.survey import Valuation, list_candidates
+    from cruciform.budgets.units.cost_unit import read_limits
+    from cruciform.budgets.units.unit_seconds import SECONDS
     from cruciform.conversion.convert import convert
     from cruciform.data.transforms.whitening import cache_folder
     from cruciform.deployment.search.build import EngineSettings
     from cruciform.plot.style import check_picture
     from cruciform.store.directory import refuse_to_overwrite
 
-    given = {SECONDS: time, MACS: macs, PARAMS: params, BYTES: size_bytes}
-    limits = {name: read_limit(text, name) for name, text in given.items() if text}
+    given = {"time": time, "macs": macs, "params": params, "bytes": size_bytes}
+    limits = read_limits({name: text for name, text in given.items() if text})
     valuation = Valuation(
-        tuple(candidate or CANDIDATES), dict(map(_read_importance, importance or [])), tuple(protect or ())
+        tuple(candidate or list_candidates()), dict(map(_read_importance, importance or [])), tuple(protect or ())
     )
     refuse_saved(network)
     if output:
@@ -109,24 +107,6 @@ def budget(
     )
     if output:
         console().print(written)
-
-
-COUNTS = {"%": 0.01, "": 1.0, "K": 1e3, "M": 1e6, "G": 1e9}
-UNITS = {  # of what is budgeted, with examples
-    "seconds": ({"%": 0.01, "ms": 1e-3, "s": 1.0}, "60% or 12ms"),
-    "MACs": (COUNTS, "50% or 500M"),
-    "parameters": (COUNTS, "50% or 5M"),
-    "bytes": ({"%": 0.01, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9}, "50% or 8MB"),
-}
-
-
-def read_limit(text: str, what: str) -> "Limit":
-    """Reads ``60%``, ``12ms``, ``50M`` or ``8MB``, as it can be of seconds, MACs, parameters or bytes."""
-    from cruciform.budgets.budget_plan import Limit
-
-    units, examples = UNITS[what]
-    amount, unit = read_amount(text, units, f"budget of {what}; write {examples}")
-    return Limit(amount, relative=unit == "%")
 
 
 def _read_importance(text: str) -> tuple[str, float]:

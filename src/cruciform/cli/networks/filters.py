@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from cruciform.cli.shared.arguments import JsonOption, ModelArgument, SizeOption
-from cruciform.cli.shared.network_lookup import find_trained
+from cruciform.cli.shared.network_lookup import open_typed
 from cruciform.cli.shared.parsing import picture
 from cruciform.cli.shared.tables import print_json, print_table
 from cruciform.cli.shared.terminal import console
@@ -38,7 +38,7 @@ def filters(
     """
     from cruciform.measure.filters import RANKS, network_filters
 
-    found = network_filters(find_trained(model, size).model, layer)
+    found = network_filters(open_typed(model, size).model, layer)
     if plot:
         from cruciform.plot.filters import draw_filters
         from cruciform.plot.style import save

@@ -1,26 +1,9 @@
-"""Parse and check what is typed: amounts with units, input sizes, names of files to write."""
+"""Parse and check what is typed: input sizes, names of files to write."""
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from cruciform.errors import OptionError
-
-
-def read_amount(text: str, units: Mapping[str, float], what: str) -> tuple[float, str]:
-    """Reads a number with a unit, as ``256MB`` or ``60%``, in whatever case; returns the amount, and the unit.
-
-    Args:
-        text: What was typed.
-        units: What each unit stands for; the empty one is none at all.
-        what: What it is to be, with examples, for whoever typed something else.
-    """
-    spelt = {unit.upper(): unit for unit in units}
-    found = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(\D*)", text.strip())
-    if found is None or found[2].upper() not in spelt:
-        raise OptionError(f"{text!r} is no {what}")
-    unit = spelt[found[2].upper()]
-    return float(found[1]) * units[unit], unit
 
 
 def read_size(text: str) -> tuple[int, ...]:

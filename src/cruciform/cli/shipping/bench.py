@@ -38,7 +38,7 @@ def bench(
     from cruciform.deployment.bench.bench_result import check_result, describe, read_parts, record_bench
     from cruciform.deployment.bench.suites import SUITES
     from cruciform.deployment.search.build import EngineSettings
-    from cruciform.deployment.targets.registered import TARGETS
+    from cruciform.deployment.targets.target import TARGETS
     from cruciform.errors import OptionError
     from cruciform.registry import did_you_mean
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cruciform.amounts import read_amount
 from cruciform.cli.shared.arguments import JsonOption, SizeOption
 from cruciform.cli.shared.network_lookup import find_trained
-from cruciform.cli.shared.parsing import read_amount
 from cruciform.cli.shared.tables import print_json, print_table
 from cruciform.cli.shared.terminal import console
 from cruciform.errors import OptionError

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from cruciform.amounts import read_amount
 from cruciform.cli.shared.arguments import JsonOption
-from cruciform.cli.shared.parsing import read_amount
 from cruciform.cli.shared.progress import progress_bar
 from cruciform.cli.shared.tables import print_json, print_table
 from cruciform.cli.shared.terminal import console

@@ -16,8 +16,7 @@ from torch import nn
 from cruciform.deployment.search.build import PLAIN, Build, EngineSettings, build_engine, noise
 from cruciform.deployment.search.choose import Choice, ProgressCallback, choose_build
 from cruciform.deployment.search.clock import Timing, time_engines
-from cruciform.deployment.targets.registered import TARGETS
-from cruciform.deployment.targets.target import Engine
+from cruciform.deployment.targets.target import TARGETS, Engine
 from cruciform.errors import DeployError, MissingExtraError
 from cruciform.measure.macs import profile
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cruciform.deployment.bench.bench import Bench, Row, Suite
-from cruciform.deployment.targets.registered import TARGETS
+from cruciform.deployment.targets.target import TARGETS
 from cruciform.errors import OptionError
 from cruciform.files import read_text
 from cruciform.measure.record import hardware, record_result, today, versions

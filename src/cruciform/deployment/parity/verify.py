@@ -19,8 +19,7 @@ from cruciform.deployment.parity.compare import INPUTS, check_inputs, compare, p
 from cruciform.deployment.parity.control import sabotage
 from cruciform.deployment.parity.rescale import rescaled
 from cruciform.deployment.search.build import Build, EngineSettings, build_graph, write_engine
-from cruciform.deployment.targets.registered import TARGETS
-from cruciform.deployment.targets.target import EXACT, Engine
+from cruciform.deployment.targets.target import EXACT, TARGETS, Engine
 from cruciform.errors import DeployError
 from cruciform.measure.state_guard import in_mode
 

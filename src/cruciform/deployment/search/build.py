@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 from cruciform.deployment.search.layer_forms import Form, build_form
 from cruciform.deployment.targets.target import Engine, Target
 from cruciform.errors import DeployError, first_line, reraise_as
-from cruciform.nn.strided_volumes import for_other_engines
+from cruciform.nn.strided_convolutions import for_other_engines
 
 PLAIN = "plain"
 """The way in which a target writes a network unless it is told otherwise."""

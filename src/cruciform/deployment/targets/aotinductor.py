@@ -23,6 +23,7 @@ SETTINGS = {
 class AotInductor(Target):
     """PyTorch, compiled when the artifact is written, for processors like that of the machine which writes it."""
 
+    name = "aotinductor"
     packages = ("torch",)
     extra = "train"
     computes_by_torch = True
@@ -67,4 +68,4 @@ def _abilities() -> set[str]:
     return {name for name, has in torch.cpu.get_capabilities().items() if has is True}
 
 
-TARGETS.add("aotinductor", AotInductor())
+TARGETS.add(AotInductor.name, AotInductor())

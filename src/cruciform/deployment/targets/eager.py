@@ -32,6 +32,7 @@ class Eager(Target):
     danger = IS_CODE  # torch's archives hold pickles
 
     def __init__(self, *, compiled: bool) -> None:
+        self.name = "torch-compile" if compiled else "torch"
         self._compiled = compiled
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
@@ -90,5 +91,5 @@ def as_engine(module: Callable[[Tensor], Tensor], *, threads: int, layout: torch
     return run
 
 
-TARGETS.add("torch", Eager(compiled=False))
-TARGETS.add("torch-compile", Eager(compiled=True))
+for target in (Eager(compiled=False), Eager(compiled=True)):
+    TARGETS.add(target.name, target)

@@ -26,6 +26,7 @@ AT_WORK: WeakSet[Any] = WeakSet()
 class ExecuTorch(Target):
     """PyTorch's engine for small devices, here on this machine's CPU."""
 
+    name = "executorch"
     packages = ("executorch",)
     extra = "executorch"
     danger = "that engine takes every size and place in a file as it is, so a forged one can reach any memory"
@@ -126,4 +127,4 @@ def _without_chatter(remarks: list[str] | None = None) -> Iterator[None]:
                 remarks += file.read().decode(errors="replace").splitlines()
 
 
-TARGETS.add("executorch", ExecuTorch())
+TARGETS.add(ExecuTorch.name, ExecuTorch())

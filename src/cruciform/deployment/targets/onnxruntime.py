@@ -36,6 +36,7 @@ class OnnxRuntime(Target):
             connected layers as convolutions; with lines through volumes as convolutions of maps.
     """
 
+    name = "onnxruntime"
     packages = ("onnx", "onnxscript", "onnxruntime")
     extra = "onnx"
 
@@ -133,4 +134,4 @@ def _program(graph: GraphModule, input_size: tuple[int, ...], *, batch: int) -> 
     return made
 
 
-TARGETS.add("onnxruntime", OnnxRuntime())
+TARGETS.add(OnnxRuntime.name, OnnxRuntime())

@@ -30,6 +30,7 @@ class OpenVino(Target):
     extra = "openvino"
 
     def __init__(self, precision: str) -> None:
+        self.name = "openvino" if precision == "f32" else f"openvino-{precision}"
         self.precision = precision
         self.tolerance = TOLERANCE[precision]
 
@@ -114,5 +115,5 @@ def _import_openvino() -> Any:
     return openvino
 
 
-TARGETS.add("openvino", OpenVino("f32"))
-TARGETS.add("openvino-bf16", OpenVino("bf16"))
+for target in map(OpenVino, TOLERANCE):
+    TARGETS.add(target.name, target)

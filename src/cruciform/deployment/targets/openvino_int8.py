@@ -14,7 +14,6 @@ from cruciform.deployment.targets.openvino import FILE, OpenVino
 from cruciform.deployment.targets.target import TARGETS, Engine, Target
 from cruciform.errors import MissingExtraError
 
-NAME = "openvino-int8"
 F32 = OpenVino("f32")
 """What writes the network before it is quantized, and runs it after: whatever NNCF left alone stays in 32 bits."""
 
@@ -22,6 +21,7 @@ F32 = OpenVino("f32")
 class OpenVinoInt8(Target):
     """Intel's engine, on the CPU, with weights and activations in 8 bits."""
 
+    name = "openvino-int8"
     packages = ("openvino", "nncf")
     extra = "int8"
     precision = "int8"
@@ -34,7 +34,7 @@ class OpenVinoInt8(Target):
         Raises:
             DeployError: There are no images.
         """
-        images = calibration_images(NAME, self.images, input_size)
+        images = calibration_images(self.name, self.images, input_size)
         openvino, nncf = _import_both()
         # Read from elsewhere than it is written to: the engine maps weights into memory instead of reading them.
         with tempfile.TemporaryDirectory() as plain, without_remarks(), redirect_stdout(io.StringIO()):  # NNCF's bars
@@ -85,9 +85,9 @@ def _import_both() -> tuple[Any, Any]:
             import openvino
     except ImportError as error:
         raise MissingExtraError(
-            f"{NAME} needs OpenVINO and NNCF ({error}): pip install 'cruciform[openvino,int8]'"
+            f"{OpenVinoInt8.name} needs OpenVINO and NNCF ({error}): pip install 'cruciform[openvino,int8]'"
         ) from error
     return openvino, nncf
 
 
-TARGETS.add(NAME, OpenVinoInt8())
+TARGETS.add(OpenVinoInt8.name, OpenVinoInt8())

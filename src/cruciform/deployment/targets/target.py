@@ -1,4 +1,8 @@
-"""A target: an engine that a network is shipped to. One file each; each writes its artifact and runs it."""
+"""Deployment targets: the engines that networks are deployed to, one file each.
+
+To add one, put a file beside this one that defines a subclass of ``Target`` and calls ``TARGETS.add(target.name,
+target)``. Another package adds one by an entry point of the group ``cruciform.targets``.
+"""
 
 import copy
 from abc import ABC, abstractmethod
@@ -12,7 +16,7 @@ from torch.fx import GraphModule
 from cruciform.registry import Registry
 
 Engine = Callable[[NDArray[Any]], NDArray[Any]]
-"""Takes images, (batch, channels, …) in 32 bits, and returns the network's output."""
+"""Takes a float32 batch (batch, channels, …) and returns the network's output."""
 
 EXACT = 1e-4
 """The tolerance of what computes in float32."""
@@ -20,22 +24,24 @@ IS_CODE = "such an artifact is code: opening it runs what is written in it"
 
 
 class Target(ABC):
-    """An engine.
+    """An inference engine: writes artifacts and runs them.
 
     Attributes:
-        packages: What must be installed for it, and is written down with its artifacts.
-        extra: The extra of this library that installs it.
-        precision: What it computes in.
+        name: What users call it, as in ``deploy(model, target=name)``.
+        packages: The packages that it needs; their versions are recorded with its artifacts.
+        extra: The extra of this library that installs them; empty where a plugin brings them itself.
+        precision: The data type of its arithmetic: f32, bf16 or int8.
         tolerance: The largest difference from PyTorch in float32 that is allowed, as a fraction of the outputs' range
             over inputs.
-        needs_images: Whether it must see images before it can write, to learn the ranges of numbers from them.
-        images: Those that it was given.
-        computes_by_torch: Whether it runs torch's own convolutions, whose defects must be computed around.
-        danger: What a forged artifact could do when it is opened; such ones are opened with trust only.
+        needs_images: Whether it needs calibration images before it can write.
+        images: The calibration images that it was given.
+        computes_by_torch: Whether it runs torch's own convolutions, so that their defects need workarounds.
+        danger: What a forged artifact could do when it is opened; such artifacts are opened only with ``trust=True``.
     """
 
+    name: str
     packages: ClassVar[tuple[str, ...]]
-    extra: ClassVar[str]
+    extra: ClassVar[str] = ""
     precision: str = "f32"
     tolerance: float = EXACT
     needs_images: ClassVar[bool] = False
@@ -44,7 +50,7 @@ class Target(ABC):
     danger: ClassVar[str] = ""
 
     def with_images(self, images: NDArray[Any]) -> "Target":
-        """Returns this target with images to learn from; one that needs none stays as it is."""
+        """Return this target with calibration images; one that needs none is returned unchanged."""
         if not self.needs_images:
             return self
         made = copy.copy(self)
@@ -52,25 +58,25 @@ class Target(ABC):
         return made
 
     def ways(self, batch: int, input_size: tuple[int, ...]) -> "Mapping[str, Target]":
-        """Returns other ways to write a network for the same engine, worth measuring; this target loads them all."""
+        """Return other ways to write a network for this engine that are worth timing; this target loads them all."""
         del batch, input_size
         return {}
 
     @abstractmethod
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
-        """Writes the artifact of a network into a folder.
+        """Write the artifact of a network into a folder.
 
         Args:
             graph: The network.
-            input_size: Of one image.
-            folder: Where to.
-            batch: Images at a time that it is made for; more or fewer may run as well.
+            input_size: Channels and spatial size of one image.
+            folder: The folder to write into.
+            batch: The batch size to optimize for; others may run as well.
         """
 
     @abstractmethod
     def load(self, folder: Path, *, threads: int) -> Engine:
-        """Returns what runs an artifact, on so many threads of this machine."""
+        """Return a function that runs an artifact on this number of threads."""
 
 
-TARGETS: Registry[Target] = Registry("target")
-"""Targets by name. A target registers itself; ``cruciform.deployment.targets.registered`` knows the files."""
+TARGETS: Registry[Target] = Registry("target", package="cruciform.deployment.targets", group="cruciform.targets")
+"""Targets by name: every file of this package, and the entry points of other packages."""

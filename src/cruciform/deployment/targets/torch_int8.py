@@ -18,7 +18,6 @@ from cruciform.deployment.targets.library_output import without_remarks
 from cruciform.deployment.targets.target import IS_CODE, TARGETS, Engine, Target
 from cruciform.errors import DeployError, MissingExtraError
 
-NAME = "torch-int8"
 AHEAD = AotInductor()
 """What compiles the quantized network, and runs it."""
 BATCH = 50  # images that are looked at together while ranges are learnt
@@ -34,6 +33,7 @@ MODULES = {
 class TorchInt8(Target):
     """PyTorch, compiled, with weights and activations in 8 bits."""
 
+    name = "torch-int8"
     packages = ("torch", "torchao")
     extra = "int8"
     precision = "int8"
@@ -48,9 +48,9 @@ class TorchInt8(Target):
         Raises:
             DeployError: There are no images, no C++ compiler, or it is another kind of processor.
         """
-        images = torch.from_numpy(calibration_images(NAME, self.images, input_size))
+        images = torch.from_numpy(calibration_images(self.name, self.images, input_size))
         if platform.machine() not in ("x86_64", "AMD64"):
-            raise DeployError(f"{NAME} is for x86 processors, and this is {platform.machine()}; try openvino-int8")
+            raise DeployError(f"{self.name} needs an x86 processor, not {platform.machine()}; try openvino-int8")
         require_compiler()  # said at once, not after minutes
         with without_remarks(), torch.no_grad():
             quantized = _quantize(_recognizable(export(graph, input_size, batch=max(2, batch))), images)
@@ -82,7 +82,7 @@ def _quantize(graph: Any, images: Tensor) -> Any:
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
         from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
     except ImportError as error:
-        raise MissingExtraError(f"{NAME} needs torchao ({error}): pip install 'cruciform[int8]'") from error
+        raise MissingExtraError(f"{TorchInt8.name} needs torchao ({error}): pip install 'cruciform[int8]'") from error
     # Without these instructions two products of 8 bits are summed in 16, and may not fit.
     abilities = torch.cpu.get_capabilities()
     tight = not (abilities.get("avx512_vnni") or abilities.get("avx_vnni"))
@@ -102,4 +102,4 @@ def _rounds_up(node: Node) -> bool:
     return node.target is aten.max_pool2d.default and len(node.args) > 5 and bool(node.args[5])
 
 
-TARGETS.add(NAME, TorchInt8())
+TARGETS.add(TorchInt8.name, TorchInt8())

@@ -1,9 +1,11 @@
-"""Strided 3-D convolutions on a CPU, computed around what torch 2.13 and its oneDNN get wrong there.
+"""Strided convolutions on a CPU, computed around what torch 2.13 and its oneDNN get wrong there.
 
 ``python benchmarks/engine_sweep.py`` finds such defects, and shows that none is left. Known ones:
 
 - A kernel of one tap along the depth, with a stride there: with one input channel, channels last, the process ends
   (heap corruption, with and without gradients). A 1×1×k kernel with a stride across it: in 16 bits noise.
+- A 1×1 kernel with a stride in 2-D, with few input channels, channels last, with AVX2 and no later instructions: the
+  gradient of the weights is wrong, or the process ends.
 - In 16 bits the gradient of the input is left uninitialized where no window reads the input, behind the last one.
 """
 
@@ -34,12 +36,26 @@ def for_other_engines() -> Iterator[None]:
         _FOR_OTHERS.reset(token)
 
 
+def _is_guarded(x: Tensor) -> bool:
+    # Dynamo is asked first, since torch.compile can't look into a context.
+    return x.device.type == "cpu" and (torch.compiler.is_dynamo_compiling() or not _FOR_OTHERS.get())
+
+
+def strided_conv2d(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Tensor:
+    """Computes ``F.conv2d``, whose arguments these are."""
+    if weight.shape[2:] == (1, 1) and not any(padding) and _is_guarded(x):
+        # What the stride passes over is left out first; then there is no stride.
+        x, stride = x[..., :: stride[0], :: stride[1]], (1, 1)
+    return F.conv2d(x, weight, bias, stride, padding, dilation, groups)
+
+
 def strided_conv3d(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints, padding: Ints, dilation: Ints, groups: int
 ) -> Tensor:
     """Computes ``F.conv3d``, whose arguments these are."""
-    # The first is asked first, since torch.compile can't look into a context.
-    if x.device.type == "cpu" and (torch.compiler.is_dynamo_compiling() or not _FOR_OTHERS.get()):
+    if _is_guarded(x):
         depth, height = weight.shape[2] == 1, max(weight.shape[2:4]) == 1
         steps = stride[0] if depth else 1, stride[1] if height else 1
         if max(steps) > 1:

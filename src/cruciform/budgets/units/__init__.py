@@ -1,0 +1,1 @@
+"""What a budget can limit: one file a cost unit."""
