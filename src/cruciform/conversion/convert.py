@@ -16,7 +16,7 @@ from cruciform.conversion.fit import fit_parameters, relative_residual
 from cruciform.conversion.planning import Rules, SchemeChoice, plan_by
 from cruciform.conversion.surgery import find_modules, refuse_wrapper, replace_modules_
 from cruciform.conversion.trial import Trial, guess_trial, try_out
-from cruciform.conversion.verification import count_again, verify
+from cruciform.conversion.verification import count_again, verify_conversion
 from cruciform.conversion.where import Where
 from cruciform.errors import ConversionError, UnverifiedWarning, first_line, reraise_as
 from cruciform.nn.activations import gain_squared
@@ -179,7 +179,7 @@ def _carry_out_(
     try:
         if isinstance(before, Trial):
             names = {id(layer): name for name, layer in new.items()}
-            report = replace(report, verification=verify(converted, before, new=names, old=old))
+            report = replace(report, verification=verify_conversion(converted, before, new=names, old=old))
         elif before:
             report = replace(report, verification=Verification(why=before))
             warnings.warn(

@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from cruciform.data.samples.pillow import Pillow
 from cruciform.data.sets.folder import SUFFIXES, check_size, decode, images_by_class
 from cruciform.data.sharding.shard_index import (
-    FORMAT,
     INDEX,
     MANIFEST,
     NAMES,
-    RECORD,
+    SAMPLE_RECORD,
+    SHARD_FORMAT,
     File,
     Manifest,
     about_sample,
@@ -116,7 +116,9 @@ def list_items(images: Path) -> Listing:
 
 def _rows(table: Path) -> Iterator[tuple[Path, str, str]]:
     try:
-        with io.TextIOWrapper(open_regular(table), "utf-8-sig", newline="") as file:  # spreadsheets write a byte order mark
+        with io.TextIOWrapper(
+            open_regular(table), "utf-8-sig", newline=""
+        ) as file:  # spreadsheets write a byte order mark
             reader = csv.DictReader(file)
             if not {"path", "label"} <= set(reader.fieldnames or ()):
                 raise DataError(f"{table} needs the columns path and label, not {', '.join(reader.fieldnames or ())}")
@@ -125,7 +127,9 @@ def _rows(table: Path) -> Iterator[tuple[Path, str, str]]:
                 # Files are copied without decoding, so they must at least be named as images.
                 if not (name and label) or Path(name).suffix.lower() not in SUFFIXES:
                     names = ", ".join(sorted(SUFFIXES))
-                    raise DataError(f"{table}, line {reader.line_num}: needs a path with the suffix {names}, and a label")
+                    raise DataError(
+                        f"{table}, line {reader.line_num}: needs a path with the suffix {names}, and a label"
+                    )
                 yield table.parent / name, name, label
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{table} can't be read as a table: {error}") from error
@@ -204,14 +208,12 @@ def _pieces(items: Sequence[Item], size: int) -> Iterator[range]:
 
 def _begin(parts: Path, items: Sequence[Item], options: ShardOptions) -> None:
     """Create the folder of parts, or check that it belongs to the same images and options."""
-    digest = hashlib.sha256(repr((FORMAT, options.size, options.short_side)).encode())
+    digest = hashlib.sha256(repr((SHARD_FORMAT, options.size, options.short_side)).encode())
     for item in items:
         digest.update(item.name_bytes + f"\0{item.label}\0{item.bytes}\n".encode())
     plan = parts / "plan"
     if plan.is_file() and read_text(plan) != digest.hexdigest():
-        raise DataError(
-            f"{parts.parent} was started with other images or options; finish it with those, or delete it"
-        )
+        raise DataError(f"{parts.parent} was started with other images or options; finish it with those, or delete it")
     parts.mkdir(parents=True, exist_ok=True)
     write_text(plan, digest.hexdigest())
 
@@ -227,7 +229,7 @@ def _write_shard(out: Path, number: int, piece: range, items: Sequence[Item], op
         if kept and (out / name).stat().st_size == file.bytes and sha256(out / name) == file.sha256:
             return file
     hidden = out / PARTS / name
-    records = np.zeros(len(piece), RECORD)
+    records = np.zeros(len(piece), SAMPLE_RECORD)
     with hidden.open("wb") as tar:
         for row, index in enumerate(piece):
             item = items[index]

@@ -20,7 +20,7 @@ from cruciform.measure.dry_run import META, call_with, let_norms_run_on_one_inpu
 from cruciform.measure.network_profile import LayerCount, Profile
 from cruciform.measure.state_guard import in_mode
 from cruciform.measure.trace import (
-    CONVOLUTIONS,
+    CONVOLUTION_CALLS,
     Call,
     Tracer,
     checked_size,
@@ -35,7 +35,7 @@ from cruciform.spec import Ints
 aten = torch.ops.aten
 
 # Calls that move no data or only look at it; all others that are not counted are named in the profile.
-FREE = frozenset(
+UNCOUNTED_CALLS = frozenset(
     "__get__ __set__ size dim numel is_floating_point view view_as reshape flatten unflatten permute transpose "
     "squeeze unsqueeze expand expand_as chunk split narrow detach contiguous __getitem__ dropout to type".split()
 )
@@ -145,9 +145,9 @@ class _Meter(Tracer):
         if work is not None:
             row.macs += macs
             row.macs_paper += macs + biases
-            if call.module is not None or call.operation in CONVOLUTIONS:
+            if call.module is not None or call.operation in CONVOLUTION_CALLS:
                 row.inputs.append(self._input_of(call))
-        elif call.operation not in FREE and any(True for _ in tensors_in(output)):
+        elif call.operation not in UNCOUNTED_CALLS and any(True for _ in tensors_in(output)):
             self.uncounted[call.operation] += 1
         if isinstance(output, Tensor) and (work is not None or not row.output):
             row.output = tuple(output.shape[1:])

@@ -18,7 +18,7 @@ from cruciform.deployment.targets.target import Engine
 from cruciform.errors import DataError, DeployError, OptionError, RecipeError, first_line, reraise_as
 from cruciform.files import MANIFEST, read_bytes
 from cruciform.prediction.request import ARTIFACT, RUN, check_model
-from cruciform.store.directory import input_size, interface_of, load
+from cruciform.store.directory import interface_of, load, saved_input_size
 from cruciform.store.interface import Interface, read_interface
 from cruciform.training.evaluate_run import OF_IMAGES, trained_network
 from cruciform.training.recipe.recipe import DataTable, Transforms
@@ -97,7 +97,7 @@ def open_predictor(model: str, *, threads: int = 1, trust: bool = False) -> Pred
         if kind == RUN:
             network, size, interface, _ = trained_network(path)
         else:
-            interface, size = _usable(interface_of(path), model), input_size(path)
+            interface, size = _usable(interface_of(path), model), saved_input_size(path)
             network = load(path).float()  # weights are stored in any precision
         engine, identity = _in_torch(network.eval()), _weights_of(network)
     said = f"{model} says nothing sensible of how images are preprocessed"

@@ -16,12 +16,12 @@ from cruciform.errors import UnknownNameError
 from cruciform.registry import close_names, did_you_mean, or_list
 
 ZOO = "zoo"
-NAMES = Path(__file__).with_name("names.json")
+NAMES_FILE = Path(__file__).with_name("names.json")
 
 
 @cache
 def _listed() -> Mapping[str, Any]:
-    return json.loads(NAMES.read_text("utf-8"))  # type: ignore[no-any-return]
+    return json.loads(NAMES_FILE.read_text("utf-8"))  # type: ignore[no-any-return]
 
 
 def list_sources() -> list[str]:

@@ -17,6 +17,7 @@ from cruciform.sources.bounds import Bounds, bounded
 from cruciform.store.directory import Base
 from cruciform.store.interface import Interface, read_interface
 from cruciform.store.run_marker import RUN_RECIPE
+from cruciform.text.wording import plural
 from cruciform.training.engine.evaluation import Evaluation, evaluate
 from cruciform.training.engine.learner import Learner
 from cruciform.training.recipe.cookbook import load_recipe, make_recipe
@@ -26,7 +27,6 @@ from cruciform.training.run.run import Run
 from cruciform.training.runtime.runtime import SingleProcess, pick_device
 from cruciform.training.setup.recipe_data import open_datasets
 from cruciform.training.setup.recipe_network import build_model, network_base
-from cruciform.text.wording import plural
 
 IMAGE_KEYS = ("short_side", "size", "whiten", "mean", "std")
 """The keys of a recipe's data table that concern images, not their location."""

@@ -56,7 +56,7 @@ def budget(
     from cruciform.data.transforms.whitening import cache_folder
     from cruciform.deployment.search.build import EngineSettings
     from cruciform.plot.style import check_picture
-    from cruciform.store.directory import refuse_to_overwrite
+    from cruciform.store.directory import refuse_other_directory
 
     given = {"time": time, "macs": macs, "params": params, "bytes": size_bytes}
     limits = read_limits({name: text for name, text in given.items() if text})
@@ -65,7 +65,7 @@ def budget(
     )
     refuse_saved(network)
     if output:
-        refuse_to_overwrite(output)
+        refuse_other_directory(output)
         check_picture(output / "front.png")  # hours before it is drawn
     model, usual = find_model(network, size)
     setting = EngineSettings(find_target(target), usual, batch=batch, threads=threads, rounds=rounds)

@@ -41,13 +41,13 @@ def filters(
     found = network_filters(open_typed(model, size).model, layer)
     if plot:
         from cruciform.plot.filters import draw_filters
-        from cruciform.plot.style import save
+        from cruciform.plot.style import save_picture
 
         source = (
             f"{Path(model).name}: the filters with the most energy, of each the input channel with the most; brown "
             "below zero, violet above. Dashed: the effective rank. Energy: of each group of the first stage."
         )
-        save(draw_filters(found[:MOST_DRAWN], source=source), plot)
+        save_picture(draw_filters(found[:MOST_DRAWN], source=source), plot)
     if as_json:
         print_json([one.to_dict() for one in found])
         return

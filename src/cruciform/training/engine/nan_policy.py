@@ -6,12 +6,12 @@ from dataclasses import replace
 from cruciform.data.loader import Batch
 from cruciform.data.samples.source import Source
 from cruciform.errors import NonFiniteError
+from cruciform.text.wording import plural
 from cruciform.training.engine.evaluation import STABILITY_ADVICE, nonfinite_samples
 from cruciform.training.engine.learner import StepResult
 from cruciform.training.engine.run_state import RunState
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.runtime.runtime import Runtime
-from cruciform.text.wording import plural
 
 MOST_BAD_STEPS = 10
 """Steps with a NaN or Inf gradient that a run may skip or roll back from; then it stops, whatever the policy."""

@@ -13,6 +13,7 @@ from typing import Any
 from cruciform.errors import OptionError, RunError
 from cruciform.measure.macs import profile
 from cruciform.measure.record import hardware
+from cruciform.text.wording import plural
 from cruciform.training.backends.backend import ONE_PROCESS, Job, Processes
 from cruciform.training.evaluate_run import trained_network
 from cruciform.training.recipe.cookbook import load_recipe
@@ -23,7 +24,6 @@ from cruciform.training.run.observer import Observer
 from cruciform.training.run.run import Run, differences
 from cruciform.training.start import start
 from cruciform.training.tables.table import read_table
-from cruciform.text.wording import plural
 
 METRICS = ("train_loss", "loss", "top1", "top1_flip_tta", "auc")
 

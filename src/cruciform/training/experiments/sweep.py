@@ -28,13 +28,13 @@ from cruciform.errors import (
     UnknownNameError,
     first_line,
 )
+from cruciform.text.wording import plural
 from cruciform.training.backends.ray import cluster, import_ray, wants_gpus
 from cruciform.training.engine.loop import Interrupted, train
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.run.run import Run, differences
 from cruciform.training.runtime.runtime import SingleProcess, pick_device
 from cruciform.training.tables.table import read_table
-from cruciform.text.wording import plural
 
 RETRIES = 5
 MOST_TRIED = 256  # combinations of ends
