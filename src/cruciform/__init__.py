@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from cruciform.api.bench import BenchOptions, bench
+    from cruciform.api.budget import BudgetOptions, budget
+    from cruciform.api.deploy import DeployOptions, deploy, open_artifact
+    from cruciform.api.predict import PredictOptions, predict
+    from cruciform.api.report import report
     from cruciform.conversion.convert import convert, convert_, plan_conversion
+    from cruciform.deployment.deployed import Artifact
     from cruciform.errors import CruciformError
     from cruciform.measure.gradients import diagnose
     from cruciform.measure.macs import profile
@@ -26,44 +32,63 @@ if TYPE_CHECKING:
     from cruciform.training.start import train_network
 
 _HOMES = {
+    "Artifact": "deployment.deployed",
+    "BenchOptions": "api.bench",
+    "BudgetOptions": "api.budget",
     "CompositeConv": "nn.composite",
     "ConvSpec": "spec",
     "CruciformError": "errors",
+    "DeployOptions": "api.deploy",
     "FilterGroup": "plan",
     "LayerPlan": "plan",
+    "OpenedNetwork": "networks.open_network",
+    "PredictOptions": "api.predict",
     "Stage": "plan",
+    "bench": "api.bench",
+    "budget": "api.budget",
     "convert": "conversion.convert",
     "convert_": "conversion.convert",
     "create_model": "models.zoo",
     "cross": "schemes",
+    "deploy": "api.deploy",
     "diagnose": "measure.gradients",
     "initialize_": "nn.initialize",
     "list_models": "models.zoo",
     "load": "store.directory",
     "load_recipe": "training.recipe.cookbook",
     "make_plan": "schemes",
-    "OpenedNetwork": "networks.open_network",
     "model_card": "models.model_card",
+    "open_artifact": "api.deploy",
     "open_network": "networks.open_network",
     "plan_conversion": "conversion.convert",
+    "predict": "api.predict",
     "profile": "measure.macs",
+    "report": "api.report",
     "save": "store.directory",
     "train_network": "training.start",
 }
 
 __all__ = [
+    "Artifact",
+    "BenchOptions",
+    "BudgetOptions",
     "CompositeConv",
     "ConvSpec",
     "CruciformError",
+    "DeployOptions",
     "FilterGroup",
     "LayerPlan",
     "OpenedNetwork",
+    "PredictOptions",
     "Stage",
     "__version__",
+    "bench",
+    "budget",
     "convert",
     "convert_",
     "create_model",
     "cross",
+    "deploy",
     "diagnose",
     "initialize_",
     "list_models",
@@ -71,9 +96,12 @@ __all__ = [
     "load_recipe",
     "make_plan",
     "model_card",
+    "open_artifact",
     "open_network",
     "plan_conversion",
+    "predict",
     "profile",
+    "report",
     "save",
     "train_network",
 ]

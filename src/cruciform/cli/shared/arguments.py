@@ -1,5 +1,6 @@
 """Typer annotations of the arguments and options that several commands share."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,6 +18,12 @@ ModelArgument = Annotated[
 ]
 SizeOption = Annotated[
     str | None, typer.Option("--input", metavar="CxHxW", help="Channels and size of one input, as 3x224x224.")
+]
+WeightsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--weights", metavar="FILE", help="Trained weights (.safetensors) of a network by name or by function."
+    ),
 ]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
 BackendOption = Annotated[
