@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from cruciform.api.bench import BenchOptions, bench
+    from cruciform.api.budget import BudgetOptions, budget
     from cruciform.api.convert import convert, convert_, plan_conversion
+    from cruciform.api.deploy import DeployOptions, deploy, open_artifact
     from cruciform.api.diagnose import diagnose
+    from cruciform.api.predict import PredictOptions, predict
     from cruciform.api.profile import profile
+    from cruciform.api.report import report
     from cruciform.api.save import save
+    from cruciform.deployment.deployed import Artifact
     from cruciform.errors import CruciformError
     from cruciform.models.model_card import model_card
     from cruciform.models.zoo import create_model, list_models
@@ -27,44 +33,63 @@ if TYPE_CHECKING:
     from cruciform.training.start import train_network
 
 _HOMES = {
+    "Artifact": "deployment.deployed",
+    "BenchOptions": "api.bench",
+    "BudgetOptions": "api.budget",
     "CompositeConv": "nn.composite",
     "ConvSpec": "spec",
     "CruciformError": "errors",
+    "DeployOptions": "api.deploy",
     "FilterGroup": "plan",
     "LayerPlan": "plan",
+    "OpenedNetwork": "networks.open_network",
+    "PredictOptions": "api.predict",
     "Stage": "plan",
+    "bench": "api.bench",
+    "budget": "api.budget",
     "convert": "api.convert",
     "convert_": "api.convert",
     "create_model": "models.zoo",
     "cross": "schemes",
+    "deploy": "api.deploy",
     "diagnose": "api.diagnose",
     "initialize_": "nn.initialize",
     "list_models": "models.zoo",
     "load": "store.directory",
     "load_recipe": "training.recipe.cookbook",
     "make_plan": "schemes",
-    "OpenedNetwork": "networks.open_network",
     "model_card": "models.model_card",
+    "open_artifact": "api.deploy",
     "open_network": "networks.open_network",
     "plan_conversion": "api.convert",
+    "predict": "api.predict",
     "profile": "api.profile",
+    "report": "api.report",
     "save": "api.save",
     "train_network": "training.start",
 }
 
 __all__ = [
+    "Artifact",
+    "BenchOptions",
+    "BudgetOptions",
     "CompositeConv",
     "ConvSpec",
     "CruciformError",
+    "DeployOptions",
     "FilterGroup",
     "LayerPlan",
     "OpenedNetwork",
+    "PredictOptions",
     "Stage",
     "__version__",
+    "bench",
+    "budget",
     "convert",
     "convert_",
     "create_model",
     "cross",
+    "deploy",
     "diagnose",
     "initialize_",
     "list_models",
@@ -72,9 +97,12 @@ __all__ = [
     "load_recipe",
     "make_plan",
     "model_card",
+    "open_artifact",
     "open_network",
     "plan_conversion",
+    "predict",
     "profile",
+    "report",
     "save",
     "train_network",
 ]

@@ -25,6 +25,12 @@ WeightsOption = Annotated[
 SizeOption = Annotated[
     str | None, typer.Option("--input", metavar="CxHxW", help="Channels and size of one input, as 3x224x224.")
 ]
+WeightsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--weights", metavar="FILE", help="Trained weights (.safetensors) of a network by name or by function."
+    ),
+]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
 BackendOption = Annotated[
     str, typer.Option(help="local: this process; ddp: several, under torchrun; ray: on a Ray cluster.")

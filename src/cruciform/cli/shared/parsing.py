@@ -14,6 +14,11 @@ def read_size(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
+def optional_size(text: str | None) -> tuple[int, ...] | None:
+    """Parse an input size, if one was typed."""
+    return None if text is None else read_size(text)
+
+
 def picture(path: Path | None) -> Path | None:
     """Refuses a picture that could not be written, before the work that it is to show."""
     if path is not None:
