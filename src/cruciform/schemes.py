@@ -65,7 +65,7 @@ def cross(
     shapes: Sequence[str] | None = None,
     block: int = 1,
 ) -> Scheme:
-    """Returns a scheme of filters of several shapes side by side, and perhaps a join after them.
+    """Return a scheme of filters of several shapes side by side, and perhaps a join after them.
 
     Args:
         width: Basis filters as a multiple of the layer's output channels; needs a join unless 1.
@@ -130,13 +130,13 @@ def axial(spec: ConvSpec) -> LayerPlan:
 
 
 def make_plan(spec: ConvSpec, scheme: str | Scheme = "lr") -> LayerPlan:
-    """Returns the plan of a scheme, given by its name or as a function, for a convolution."""
+    """Return the plan of a scheme, given by its name or as a function, for a convolution."""
     return (find_scheme(scheme) if isinstance(scheme, str) else scheme)(spec)
 
 
 @lru_cache
 def find_scheme(text: str) -> Scheme:
-    """Returns the scheme of a name, or the member of ``cross`` that is written as ``cross:full=0.25,join``."""
+    """Return the scheme of a name, or the member of ``cross`` that is written as ``cross:full=0.25,join``."""
     family, colon, options = text.partition(":")
     if not colon or family != "cross":
         return SCHEMES.get(text)
@@ -168,7 +168,7 @@ def _refuse_groups(spec: ConvSpec, scheme: str) -> None:
 def _share_out(
     basis: int, full: float, window: Ints, shapes: Sequence[tuple[Ints, Ints]], block: int
 ) -> tuple[FilterGroup, ...]:
-    """Splits the basis filters: the full share first, the rest evenly, what is left over to the first shapes.
+    """Split the basis filters: the full share first, the rest evenly, what is left over to the first shapes.
 
     Shapes that are the same, such as a line and the whole window in 1-D, become one group.
     """
@@ -187,7 +187,7 @@ def _share_out(
 
 
 def _refuse_slips(shapes: Sequence[str]) -> None:
-    """Raises where no window can have these shapes, whatever its rank: no layer's own reason, but a slip."""
+    """Raise if no window can have these shapes, whatever its rank: no layer's own reason, but a slip."""
     for rank in range(1, MAX_RANK + 1):
         try:
             for text in shapes:
@@ -213,7 +213,7 @@ def _shapes(chosen: tuple[str, ...] | None, window: Ints) -> tuple[tuple[Ints, I
 
 @lru_cache(maxsize=4096)
 def _shape(text: str, window: Ints) -> tuple[Ints, Ints]:
-    """Reads a shape such as ``kx1``, ``1x5`` or ``3x3@2``: (kernel, dilation). One number stands for all axes."""
+    """Read a shape such as ``kx1``, ``1x5`` or ``3x3@2``: (kernel, dilation). One number stands for all axes."""
     extents, _, spread = text.lower().replace("×", "x").partition("@")
     try:
         kernel = _numbers(extents, window)

@@ -20,7 +20,7 @@ MAX_RANK = 3
 
 
 def span(kernel: int, dilation: int) -> int:
-    """Returns how many positions a dilated kernel reaches over along one axis."""
+    """Return how many positions a dilated kernel reaches over along one axis."""
     return (kernel - 1) * dilation + 1
 
 
@@ -100,7 +100,7 @@ class ConvSpec:
         return weights + self.out_channels * self.bias
 
     def output_size(self, input_size: Sequence[int]) -> Ints:
-        """Returns the spatial size of the output, or raises where the window does not fit the input."""
+        """Return the spatial size of the output, or raises where the window does not fit the input."""
         self.check_rank(input_size)
         sizes = []
         for n, reach, step, (before, after) in zip(input_size, self.span, self.stride, self.padding, strict=True):
@@ -114,7 +114,7 @@ class ConvSpec:
         return tuple(sizes)
 
     def input_size(self, output_size: Sequence[int]) -> Ints:
-        """Returns the smallest spatial size of an input with this output size."""
+        """Return the smallest spatial size of an input with this output size."""
         self.check_rank(output_size)
         return tuple(
             max(1, (n - 1) * step + reach - before - after)
@@ -122,29 +122,29 @@ class ConvSpec:
         )
 
     def macs(self, output_size: Sequence[int], *, count: CountRule = "mul_add") -> int:
-        """Returns the multiply-accumulates of the dense convolution for an output of this spatial size."""
+        """Return the multiply-accumulates of the dense convolution for an output of this spatial size."""
         self.check_rank(output_size)
         biases = self.out_channels * self.bias
         return count_macs(self.params - biases, biases, prod(output_size), count)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the spec as plain data, ready for JSON."""
+        """Return the spec as plain data, ready for JSON."""
         return {field.name: _listed(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "ConvSpec":
-        """Returns the spec that ``to_dict`` described; unknown or missing keys are refused."""
+        """Return the spec that ``to_dict`` described; unknown or missing keys are refused."""
         check_keys(data, {field.name for field in fields(cls)}, "a convolution", SpecError)
         return cls(**data)
 
     def check_rank(self, size: Sequence[int]) -> None:
-        """Raises unless a spatial size has as many axes as the convolution."""
+        """Raise unless a spatial size has as many axes as the convolution."""
         if len(size) != self.rank:
             raise ShapeError(f"a {self.rank}-D convolution needs {self.rank} spatial sizes; got {join_sizes(size)}")
 
 
 def count_macs(weights: int, biases: int, positions: int, count: CountRule) -> int:
-    """Returns the multiply-accumulates of ``weights`` used once at each output position.
+    """Return the multiply-accumulates of ``weights`` used once at each output position.
 
     ``mul_add`` counts one for each weight at each position and nothing for biases. ``paper`` adds one for each
     bias, once and not per position: the rule that reproduces every published number of the paper.
@@ -157,12 +157,12 @@ def count_macs(weights: int, biases: int, positions: int, count: CountRule) -> i
 
 
 def join_sizes(sizes: Sequence[int]) -> str:
-    """Returns sizes as people write them: ``3×1``."""
+    """Return sizes as people write them: ``3×1``."""
     return "×".join(str(size) for size in sizes)
 
 
 def check_keys(data: object, known: set[str], what: str, error: type[ValueError]) -> None:
-    """Raises unless ``data`` is a mapping with exactly the known keys."""
+    """Raise unless ``data`` is a mapping with exactly the known keys."""
     if not isinstance(data, Mapping):
         raise error(f"{what} must be a mapping, not {type(data).__name__}")
     unknown, missing = sorted(map(str, set(data) - known)), sorted(known - set(data))

@@ -64,17 +64,17 @@ ADAPTATIONS: dict[str, Adaptation] = {
 
 
 def class_name(module: nn.Module) -> str:
-    """Returns the full name of a module's class."""
+    """Return the full name of a module's class."""
     return f"{type(module).__module__}.{type(module).__qualname__}"
 
 
 def is_convolution(module: nn.Module) -> bool:
-    """Whether the module is a convolution of any kind, ours included."""
+    """Return whether the module is a convolution of any kind, ours included."""
     return isinstance(module, _ConvNd | CompositeConv)
 
 
 def why_skip(module: nn.Module) -> str | None:
-    """Returns why a convolution is left alone, or None where it can be converted."""
+    """Return why a convolution is left alone, or None where it can be converted."""
     if isinstance(module, CompositeConv):
         return "already made of basis filters"
     if isinstance(module, _ConvTransposeNd):
@@ -108,14 +108,14 @@ def _why_unknown(conv: nn.Module) -> str | None:
 
 
 def _computes_as_its_base(conv: nn.Module) -> bool:
-    """Whether a subclass only brings arguments of its own, or starting values."""
+    """Return whether a subclass only brings arguments of its own, or starting values."""
     base = next(kind for kind in PLAIN_CONVOLUTIONS if isinstance(conv, kind))
     methods = ("__call__", "__getattr__", "forward", "_conv_forward")
     return all(getattr(type(conv), name) is getattr(base, name) for name in methods)
 
 
 def refusal(module: nn.Module) -> str | None:
-    """Returns why a convolution that could be converted must not be, with what to do; None where it may."""
+    """Return why a convolution that could be converted must not be, with what to do; None where it may."""
     if is_parametrized(module) or hasattr(module, "weight_g"):
         return "its weight is parametrized (weight norm, spectral norm, …): call remove_parametrizations first"
     if "forward" in vars(module):
@@ -134,7 +134,7 @@ def _why_laden(conv: nn.Module) -> str | None:
 
 
 def why_hooked(module: nn.Module) -> str | None:
-    """Returns why a module with hooks must not be replaced; None where it has none."""
+    """Return why a module with hooks must not be replaced; None where it has none."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     if any(getattr(module, name, None) for name in hooks):
         return "it has hooks, which its replacement would lose: remove them first, and register them again afterwards"
@@ -142,12 +142,12 @@ def why_hooked(module: nn.Module) -> str | None:
 
 
 def adaptation_of(module: nn.Module) -> Adaptation:
-    """Returns how a convolution of a known kind is replaced."""
+    """Return how a convolution of a known kind is replaced."""
     return ADAPTATIONS.get(class_name(module), PLAIN_ADAPTATION)
 
 
 def in_short(spec: ConvSpec) -> str:
-    """Returns a convolution in short: ``3×3, 64 → 128, stride 2×2``."""
+    """Return a convolution in short: ``3×3, 64 → 128, stride 2×2``."""
     stride = f", stride {join_sizes(spec.stride)}" if max(spec.stride) > 1 else ""
     dilation = f", dilation {join_sizes(spec.dilation)}" if max(spec.dilation) > 1 else ""
     return f"{join_sizes(spec.kernel)}, {spec.in_channels} → {spec.out_channels}{stride}{dilation}"

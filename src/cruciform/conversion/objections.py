@@ -10,7 +10,7 @@ LEAST_READ = 0.5
 
 
 def objection(plan: LayerPlan, before: int, after: int) -> str:
-    """Returns what speaks against a plan, mostly nothing.
+    """Return what speaks against a plan, mostly nothing.
 
     Args:
         plan: What is to replace a convolution.
@@ -25,7 +25,7 @@ def objection(plan: LayerPlan, before: int, after: int) -> str:
 
 
 def _blindness(plan: LayerPlan) -> str:
-    """Says along which axes of the window no filter looks any more, as where there were too few for all shapes."""
+    """Report along which axes of the window no filter looks any more, as where there were too few for all shapes."""
     blind = [
         axis
         for axis, extent in enumerate(plan.spec.kernel)
@@ -36,7 +36,7 @@ def _blindness(plan: LayerPlan) -> str:
 
 
 def _skipping(plan: LayerPlan) -> str:
-    """Says where large steps leave most of the input unread: a cross in each 16×16 patch sees an eighth of it."""
+    """Report where large steps leave most of the input unread: a cross in each 16×16 patch sees an eighth of it."""
     window = prod(
         min(step, extent) for step, extent in zip(plan.spec.stride, plan.spec.kernel, strict=True)
     )  # what the window reads of each step
@@ -49,7 +49,7 @@ def _skipping(plan: LayerPlan) -> str:
 
 
 def _read_by(plan: LayerPlan, stage: int) -> int:
-    """Returns how many of the positions within one step of a stage any of its filters reads."""
+    """Return how many of the positions within one step of a stage any of its filters reads."""
     spec = plan.stage_spec(stage)
     positions: set[tuple[int, ...]] = set()
     for group in plan.stages[stage].groups:

@@ -66,7 +66,7 @@ def try_out(
     known: Mapping[str, Shapes] | None = None,
     old: Mapping[int, str] | None = None,
 ) -> Trial:
-    """Runs a network in each mode, and leaves it and all random numbers as they were.
+    """Run a network in each mode, and leaves it and all random numbers as they were.
 
     Args:
         model: The network.
@@ -100,7 +100,7 @@ def try_out(
 
 
 def guess_trial(model: nn.Module) -> Trial | str:
-    """Tries a network out at the first size that it runs at in evaluation mode, or returns why there is none."""
+    """Try a network out at the first size that it runs at in evaluation mode, or returns why there is none."""
     try:
         signature(model.forward).bind(object())
     except (TypeError, ValueError):
@@ -116,7 +116,7 @@ def guess_trial(model: nn.Module) -> Trial | str:
 
 
 def _sizes(model: nn.Module) -> Iterator[tuple[int, ...]]:
-    """Yields sizes worth trying: those that libraries write on their networks, then usual ones."""
+    """Yield sizes worth trying: those that libraries write on their networks, then usual ones."""
     specs = (plan.spec for module in model.modules() if not isinstance(module, nn.Linear) and (plan := plan_of(module)))
     spec = next(specs, None)
     if spec is None:

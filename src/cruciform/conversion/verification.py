@@ -14,7 +14,7 @@ from cruciform.measure.macs import profile
 def verify_conversion(
     model: nn.Module, before: Trial, *, new: Mapping[int, str], old: Mapping[int, str]
 ) -> Verification:
-    """Runs a converted network as it was run before, in every mode in which it ran.
+    """Run a converted network as it was run before, in every mode in which it ran.
 
     Args:
         model: The converted network.
@@ -40,7 +40,7 @@ def verify_conversion(
 
 
 def count_again(model: nn.Module, report: ConversionReport) -> ConversionReport:
-    """Counts a network after its conversion, where it was counted before, and returns the report with that.
+    """Count a network after its conversion, where it was counted before, and returns the report with that.
 
     Raises:
         ConversionError: It does not run any more, or returns something of another shape.

@@ -38,7 +38,7 @@ class Where:
         self.text = text
 
     def __call__(self, layer: ConvLayer) -> bool:
-        """Whether the layer is one of those asked for."""
+        """Return whether the layer is one of those asked for."""
         return self._test(layer)
 
     def __and__(self, other: "Where") -> "Where":
@@ -95,6 +95,6 @@ def share(at_least: float) -> Where:
 
 
 def matches(names: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
-    """Whether any of the names matches any of the patterns."""
+    """Return whether any of the names matches any of the patterns."""
     # A name may hold square brackets, which are no pattern where it is written out.
     return any(name == pattern or fnmatchcase(name, pattern) for name in names for pattern in patterns)

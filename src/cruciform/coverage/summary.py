@@ -66,7 +66,7 @@ class Tally:
 
 
 def tally(findings: Iterable[Finding]) -> list[Tally]:
-    """Returns the numbers of each library, in the order in which they come."""
+    """Return the numbers of each library, in the order in which they come."""
     by_library: dict[str, list[Finding]] = {}
     for finding in findings:
         by_library.setdefault(split_reference(finding.reference)[0], []).append(finding)
@@ -84,12 +84,12 @@ def tally(findings: Iterable[Finding]) -> list[Tally]:
 
 
 def is_covered(finding: Finding) -> bool:
-    """Whether a network converts as promised."""
+    """Return whether a network converts as promised."""
     return finding.eligible and finding.converted and finding.same_shapes and not finding.failure
 
 
 def markdown(tallies: Sequence[Tally], findings: Sequence[Finding], *, scheme: str, circumstances: str) -> str:
-    """Returns a page for the docs."""
+    """Return a page for the docs."""
     failures = [f"- `{f.reference}`: {f.failure}" for t in tallies for f in t.failed]
     return COVERAGE_PAGE.format(
         scheme=scheme,

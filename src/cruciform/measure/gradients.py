@@ -146,7 +146,7 @@ def diagnose(
     seed: int = 0,
     trained: bool | None = None,
 ) -> Diagnosis:
-    """Measures whether gradients survive their way through a network; ``print`` shows it as a table.
+    """Measure whether gradients survive their way through a network; ``print`` shows it as a table.
 
     The network is run as in training; its parameters, buffers, gradients and mode are left as they were.
 
@@ -186,7 +186,7 @@ def diagnose(
 
 
 def has_tracked_batches(model: nn.Module) -> bool:
-    """Tells whether a batch norm of the network has seen batches in training."""
+    """Return whether a batch norm of the network has seen batches in training."""
     counts = (getattr(module, "num_batches_tracked", None) for module in model.modules())
     return any(isinstance(count, Tensor) and not count.is_meta and int(count) > 0 for count in counts)
 
@@ -237,7 +237,7 @@ def _ratio(above: float, below: float) -> float:
 
 @contextmanager
 def _undisturbed(model: nn.Module, seed: int) -> Iterator[None]:
-    """Runs the model as in training, with a seed of its own, and puts everything back."""
+    """Run the model as in training, with a seed of its own, and puts everything back."""
     # By the tensors themselves: some networks make buffers, or exchange them, while they run.
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]

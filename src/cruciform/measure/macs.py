@@ -66,7 +66,7 @@ BY_SHAPES: dict[Any, Any] = {
 
 
 def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = False) -> Profile:
-    """Counts a network.
+    """Count a network.
 
     Args:
         model: Any network; it is not changed.
@@ -153,7 +153,7 @@ class _Meter(Tracer):
             row.output = tuple(output.shape[1:])
 
     def compare_totals(self) -> None:
-        """Raises where the dispatcher saw work between the calls that were compared one by one."""
+        """Raise if the dispatcher saw work between the calls that were compared one by one."""
         counted, seen = sum(row.macs for row in self.layers.values()), self.dispatcher.get_total_flops() // 2
         if counted != seen:
             raise CountError(
@@ -163,7 +163,7 @@ class _Meter(Tracer):
             )
 
     def _input_of(self, call: Call) -> tuple[int, ...]:
-        """Returns batch and spatial size of what a convolution was given, before it padded that."""
+        """Return batch and spatial size of what a convolution was given, before it padded that."""
         shape = first_argument(call).shape
         rank = call.module.plan.spec.rank if call.module else int(call.operation.strip("convd"))
         batch, size = prod(shape[: -rank - 1]), list(shape[-rank:])  # an input may come without its batch
@@ -180,7 +180,7 @@ def _row(name: str, module: nn.Module) -> LayerCount:
 
 
 def _count_parameters(model: nn.Module, rows: Mapping[str, LayerCount]) -> int:
-    """Counts parameters by plan and by tensor, each tensor once, and compares."""
+    """Count parameters by plan and by tensor, each tensor once, and compares."""
     seen: set[int] = set()
     for name, module in model.named_modules():
         own = [p for p in module.parameters(recurse=False) if id(p) not in seen]
@@ -202,6 +202,6 @@ def _count_parameters(model: nn.Module, rows: Mapping[str, LayerCount]) -> int:
 
 
 def _owner(name: str) -> str:
-    """Returns the layer whose weight a module computes, as parametrisations do; else the module itself."""
+    """Return the layer whose weight a module computes, as parametrisations do; else the module itself."""
     owner, found, _ = f".{name}".partition(".parametrizations.")
     return owner[1:] if found else name

@@ -83,7 +83,7 @@ class GoogLeNetConfig(NetworkConfig):
         return size, last
 
     def build(self) -> "GoogLeNet":
-        """Builds the network."""
+        """Build the network."""
         return GoogLeNet(self)
 
 
@@ -127,7 +127,7 @@ class GoogLeNet(Network):
         ]
 
     def forward(self, x: Tensor) -> Tensor | TrainingLogits:
-        """Returns the logits; in training, with auxiliary heads, those of all three classifiers."""
+        """Return the logits; in training, with auxiliary heads, those of all three classifiers."""
         self.check_channels(x)
         x = self.norm(self.pool(self.conv1(x)))
         x = self.pool(self.norm(self.conv2(self.conv2_reduce(x))))
@@ -162,7 +162,7 @@ class InceptionModule(nn.Module):
         self.project = _conv_relu(c, widths.project, 1, "full")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns the concatenation of the branches."""
+        """Return the concatenation of the branches."""
         branches = [
             self.one(x),
             self.three(self.reduce3(x)),
@@ -185,7 +185,7 @@ class AuxiliaryHead(nn.Module):
         self.classifier = nn.Linear(1024, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns the logits."""
+        """Return the logits."""
         x = self.reduce(self.pool(x)).flatten(1)
         logits: Tensor = self.classifier(self.dropout(self.relu(self.hidden(x))))
         return logits

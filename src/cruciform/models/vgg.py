@@ -54,7 +54,7 @@ class VGGConfig(NetworkConfig):
         return 1 if self.global_pool else size
 
     def build(self) -> "VGG":
-        """Builds the network."""
+        """Build the network."""
         return VGG(self)
 
 
@@ -85,7 +85,7 @@ class VGG(Network):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns the logits."""
+        """Return the logits."""
         self.check_channels(x)
         x = self.features(x)
         if x.shape[-1] != self.last_map or x.shape[-2] != self.last_map:

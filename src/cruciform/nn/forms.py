@@ -32,7 +32,7 @@ class DenseKernel(NamedTuple):
 
 
 def collapse_kernel(plan: LayerPlan, parameters: Sequence[Sequence[GroupParameters]]) -> DenseKernel:
-    """Returns the single kernel that is exactly equal to the plan with these parameters.
+    """Return the single kernel that is exactly equal to the plan with these parameters.
 
     Raises:
         NotLinearError: A non-linearity stands between stages, or a bias inside is cut off at the border.
@@ -68,7 +68,7 @@ def _refuse_unequal(plan: LayerPlan, parameters: Sequence[Sequence[GroupParamete
 
 
 def _reach(plan: LayerPlan) -> Pads:
-    """Returns, per axis, how many taps before and after the layer's window its groups reach."""
+    """Return, per axis, how many taps before and after the layer's window its groups reach."""
     reach = []
     for axis, window in enumerate(plan.spec.kernel):
         before = after = 0
@@ -100,7 +100,7 @@ def _dense_spec(spec: ConvSpec, reach: Pads, bias: bool) -> ConvSpec:  # noqa: F
 def _embed_stage(
     plan: LayerPlan, index: int, parameters: Sequence[GroupParameters], reach: Pads
 ) -> tuple[Tensor, Tensor | None]:
-    """Returns the kernels of a stage's groups, each in the stage's window, one below the other."""
+    """Return the kernels of a stage's groups, each in the stage's window, one below the other."""
     owned = [owner == index for owner in plan.owners]
     window = tuple(k if mine else 1 for k, mine in zip(plan.spec.kernel, owned, strict=True))
     margin = tuple(pair if mine else (0, 0) for pair, mine in zip(reach, owned, strict=True))
@@ -113,7 +113,7 @@ def _embed_stage(
 
 
 def embed_kernel(weight: Tensor, group: FilterGroup, window: Ints, margin: Pads) -> Tensor:
-    """Returns a group's kernel at the center of a window, zeros elsewhere; ``margin`` widens the window."""
+    """Return a group's kernel at the center of a window, zeros elsewhere; ``margin`` widens the window."""
     sizes = [k + before + after for k, (before, after) in zip(window, margin, strict=True)]
     places = []
     for axis, (before, _) in enumerate(margin):

@@ -18,7 +18,7 @@ PLAIN_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def spec_of(conv: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> ConvSpec:
-    """Returns the spec of a plain convolution, whose numbers may be NumPy's.
+    """Return the spec of a plain convolution, whose numbers may be NumPy's.
 
     Where its weight was exchanged for one of other channels, as is usual for grey images, the weight counts: it runs.
     """
@@ -46,7 +46,7 @@ def _numbers(value: Any) -> Any:
 
 
 def plan_of(module: nn.Module) -> LayerPlan | None:
-    """Returns the plan that a layer runs: its own, or the dense one; None for all that is not such a layer.
+    """Return the plan that a layer runs: its own, or the dense one; None for all that is not such a layer.
 
     A linear layer is a convolution with a window of one, and has its plan.
     """
@@ -65,7 +65,7 @@ def plan_of(module: nn.Module) -> LayerPlan | None:
 
 
 def stage_parameters_of(module: nn.Module) -> list[list[tuple[Tensor, Tensor | None]]]:
-    """Returns for each stage of the layer's plan the (weight, bias) of each group, as they are stored.
+    """Return for each stage of the layer's plan the (weight, bias) of each group, as they are stored.
 
     Of a parametrised weight (standardized, for instance) it is the tensor behind it, so that it can be written to.
     """
@@ -73,12 +73,12 @@ def stage_parameters_of(module: nn.Module) -> list[list[tuple[Tensor, Tensor | N
 
 
 def stage_weights_of(module: nn.Module) -> list[list[Tensor]]:
-    """Returns for each stage of the layer's plan the weight of each group, as it is computed with."""
+    """Return for each stage of the layer's plan the weight of each group, as it is computed with."""
     return [[getattr(module, weight) for weight, _ in stage] for stage in _names_of(module)]
 
 
 def refuse_unready(model: nn.Module) -> None:
-    """Raises where something is no network, or its layers do not know their channels yet."""
+    """Raise if something is no network, or its layers do not know their channels yet."""
     if not isinstance(model, nn.Module):
         raise SpecError(
             f"{model!r:.80} is not a network; give a torch.nn.Module, for instance cruciform.create_model('nin') or "

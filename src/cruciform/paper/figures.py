@@ -88,7 +88,7 @@ FIGURES: Registry[DrawFigure] = Registry("figure")
 def draw_figures(
     material: Material, folder: Path, *, names: Sequence[str] = (), ending: Literal["png", "svg", "pdf"] = "png"
 ) -> Iterator[Drawn]:
-    """Draws figures into a folder, all of them or those that are named, and yields what became of each.
+    """Draw figures into a folder, all of them or those that are named, and yields what became of each.
 
     Args:
         material: What to draw from.
@@ -243,7 +243,7 @@ def _panel(material: Material, table: str, error: str, *, unit: float = 1e9) -> 
 
 
 def _with_imagenette(material: Material, panel: Panel, source: str, family: str) -> "tuple[Figure, str]":
-    """Draws a panel, and beside it what we trained ourselves: on another task, so not on the same axes."""
+    """Draw a panel, and beside it what we trained ourselves: on another task, so not on the same axes."""
     path = material.results / IMAGENETTE
     own = [point for point in own_points(path) if point.network.startswith(family)]
     if not own:
@@ -321,7 +321,7 @@ def _span(numbers: Sequence[int]) -> str:
 
 
 def _most_telling(layers: Sequence[LayerFilters]) -> LayerFilters:
-    """Returns the first layer with a join, or else the first with groups side by side."""
+    """Return the first layer with a join, or else the first with groups side by side."""
     side_by_side = [one for one in layers if len(one.plan.stages[0].groups) > 1 and one.kernel is not None]
     if not side_by_side:
         raise LeftOut("the given network has no layer with several filter groups")

@@ -50,7 +50,7 @@ class Assumptions:
 
 
 def assume(changes: list[str]) -> Assumptions:
-    """Returns the assumptions with some of them changed, each as ``name=value``."""
+    """Return the assumptions with some of them changed, each as ``name=value``."""
     known = [one.name for one in fields(Assumptions)]
     values: dict[str, float] = {}
     for change in changes:
@@ -67,7 +67,7 @@ def assume(changes: list[str]) -> Assumptions:
 
 
 def describe_assumptions(assumptions: Assumptions) -> list[tuple[str, float, str, str]]:
-    """Returns name, value, unit and source of each."""
+    """Return name, value, unit and source of each."""
     default = Assumptions()
     rows = []
     for one in fields(assumptions):

@@ -43,7 +43,7 @@ class Failures:
 
 
 def simulate_goodput(failures: Failures, *, work: float, seeds: int = 1000, seed: int = 0) -> tuple[float, float]:
-    """Plays runs through, and returns the mean of their goodput and its standard deviation.
+    """Play runs through, and returns the mean of their goodput and its standard deviation.
 
     Args:
         failures: How they are disturbed.

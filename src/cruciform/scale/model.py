@@ -87,7 +87,7 @@ class Estimate:
 
 
 def estimate(cost: TrainingCost, job: TrainingJob, assumed: Assumptions) -> Estimate:
-    """Returns what a job would take with a network."""
+    """Return what a job would take with a network."""
     rate = assumed.peak * assumed.utilisation * (assumed.realised if cost.thin else 1) / (2 * PASSES * cost.macs)
     step = assumed.images_per_gpu / rate
     gradient = 4.0 * cost.params

@@ -45,7 +45,7 @@ def _input_size(name: str, model: nn.Module) -> tuple[int, ...]:
 
 
 def detector_parts(model: nn.Module) -> nn.Module:
-    """Returns a network that takes one tensor: a detector as its parts, optical flow on twice the same frame."""
+    """Return a network that takes one tensor: a detector as its parts, optical flow on twice the same frame."""
     kind = type(model).__module__
     if kind.startswith("torchvision.models.detection"):
         return DetectorParts(model)
@@ -62,7 +62,7 @@ class TwoFrames(nn.Module):
         self.model = model
 
     def forward(self, x: Tensor) -> Any:
-        """Returns the flow."""
+        """Return the flow."""
         return self.model(x, x, num_flow_updates=2)
 
 
@@ -79,7 +79,7 @@ class DetectorParts(nn.Module):
         self.model = model
 
     def forward(self, x: Tensor) -> list[Any]:
-        """Returns what backbone, heads and, on regions of their own size, region heads put out."""
+        """Return what backbone, heads and, on regions of their own size, region heads put out."""
         model: Any = self.model
         features = model.backbone(x)
         maps = list(features.values()) if isinstance(features, dict) else [features]

@@ -72,7 +72,7 @@ def save(
     preprocessing: Mapping[str, Any] | None = None,
     classes: Sequence[str] | None = None,
 ) -> Path:
-    """Writes a converted network; the directory appears under its name only when it is whole.
+    """Write a converted network; the directory appears under its name only when it is whole.
 
     Args:
         model: The converted network.
@@ -107,7 +107,7 @@ def save(
 
 
 def _refuse_collapsed(model: nn.Module) -> None:
-    """Raises where a layer was collapsed to a convolution that the base, whose own pads or standardizes, has not."""
+    """Raise if a layer was collapsed to a convolution that the base, whose own pads or standardizes, has not."""
     for name, plan in converted_plans(model).items():
         layers = [layer for layer in model.get_submodule(name).modules() if isinstance(layer, CompositeConv)]
         if plan not in [layer.plan for layer in layers]:
@@ -118,7 +118,7 @@ def _refuse_collapsed(model: nn.Module) -> None:
 
 
 def load(directory: Path | str, model: nn.Module | None = None) -> nn.Module:
-    """Rebuilds a converted network from its directory.
+    """Rebuild a converted network from its directory.
 
     Args:
         directory: What ``save`` wrote.
@@ -144,7 +144,7 @@ def load(directory: Path | str, model: nn.Module | None = None) -> nn.Module:
 
 
 def _take_precision_(model: nn.Module, directory: Path) -> None:
-    """Gives tensors the precision that they were saved in; a network is built in 32 bits."""
+    """Yield tensors the precision that they were saved in; a network is built in 32 bits."""
     own = model.state_dict(keep_vars=True)  # tied tensors by all their names: one of them is saved
     with _weights(directory) as file:
         for name in own.keys() & set(file.keys()):
@@ -166,7 +166,7 @@ class Adapted(NamedTuple):
 
 
 def load_with(directory: Path | str, options: Mapping[str, Any]) -> Adapted:
-    """Rebuilds a converted network with other options of its base, as for another number of classes.
+    """Rebuild a converted network with other options of its base, as for another number of classes.
 
     Args:
         directory: What ``save`` wrote.
@@ -194,7 +194,7 @@ def _plans(card: Mapping[str, Any]) -> dict[str, LayerPlan]:
 def _build_base(
     directory: Path, card: Mapping[str, Any], options: Mapping[str, Any]
 ) -> tuple[nn.Module, dict[str, LayerPlan]]:
-    """Builds the network that was converted, and returns the plans of its layers."""
+    """Build the network that was converted, and returns the plans of its layers."""
     reference, known, plans = card["base"]["reference"], card["base"]["options"], _plans(card)
     if reference is None:
         raise StoreError(
@@ -214,18 +214,18 @@ def _bounds(directory: Path) -> Bounds:
 
 
 def saved_base(directory: Path | str) -> Base:
-    """Returns how the network that was converted is built; without a reference, only its owner's code can build it."""
+    """Return how the network that was converted is built; without a reference, only its owner's code can build it."""
     base = _read_card(Path(directory))["base"]
     return Base(base["reference"], base["options"])
 
 
 def base_of(directory: Path | str) -> str | None:
-    """Returns the reference of the network that was converted; None where only its owner's code can build it."""
+    """Return the reference of the network that was converted; None where only its owner's code can build it."""
     return saved_base(directory).reference
 
 
 def saved_input_size(directory: Path | str) -> tuple[int, ...] | None:
-    """Returns the size of the input that a directory names, where it names one."""
+    """Return the size of the input that a directory names, where it names one."""
     size = _read_card(Path(directory))["input_size"]
     if not size:
         return None
@@ -237,7 +237,7 @@ def saved_input_size(directory: Path | str) -> tuple[int, ...] | None:
 
 
 def interface_of(directory: Path | str) -> Interface:
-    """Returns what a directory says of its inputs and outputs, as far as it does."""
+    """Return what a directory says of its inputs and outputs, as far as it does."""
     directory = Path(directory)
     return read_interface(_read_card(directory), str(directory / CARD))
 
@@ -245,7 +245,7 @@ def interface_of(directory: Path | str) -> Interface:
 def _compare_sizes(
     directory: Path, bounds: Bounds, reference: str, options: Mapping[str, Any], plans: Mapping[str, LayerPlan]
 ) -> bool:
-    """Raises where a card describes a network that its own weights do not fit: before any memory is taken for it.
+    """Raise if a card describes a network that its own weights do not fit: before any memory is taken for it.
 
     Returns:
         Whether they could be compared. Some networks compute while they are built, and can't be built on the meta
@@ -274,7 +274,7 @@ def _compare_sizes(
 
 @contextmanager
 def _weights(directory: Path) -> Iterator[Any]:
-    """Gives the file of the weights, whose table can be read without the weights."""
+    """Yield the file of the weights, whose table can be read without the weights."""
     try:
         with safe_open(str(check_regular(directory / WEIGHTS)), "pt") as file:
             yield file
@@ -322,7 +322,7 @@ def _read_card(directory: Path) -> dict[str, Any]:
 
 
 def copy_network(directory: Path, to: Path) -> None:
-    """Copies what a network is read from, unless it is there already; the copy is whole or absent."""
+    """Copy what a network is read from, unless it is there already; the copy is whole or absent."""
     own = to / CARD
     if own.is_file() and read_bytes(own) == read_bytes(directory / CARD):  # which has the checksum of the weights
         return
@@ -334,7 +334,7 @@ def copy_network(directory: Path, to: Path) -> None:
 
 
 def refuse_other_directory(directory: Path) -> None:
-    """Raises where saving would delete anything but a model directory: known only by what lies in it."""
+    """Raise if saving would delete anything but a model directory: known only by what lies in it."""
     refuse_own_place(directory)
     if not directory.exists():
         return

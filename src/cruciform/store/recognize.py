@@ -27,12 +27,12 @@ MAGIC = {b"PK\x03\x04": PICKLE, b"\x80": PICKLE, b"\x08": FOREIGN_ENDINGS[".onnx
 
 
 def is_saved(path: Path) -> bool:
-    """Tells whether a network can be read from a directory."""
+    """Return whether a network can be read from a directory."""
     return any((path / file).is_file() for file in SAVED)
 
 
 def describe_path(path: Path) -> str:
-    """Returns what is there, and what to do about it: a sentence for who gave it where a network is wanted."""
+    """Return what is there, and what to do about it: a sentence for who gave it where a network is wanted."""
     if not path.exists():
         return f"{path}: there is no such file or directory."
     try:
