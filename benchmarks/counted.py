@@ -158,10 +158,51 @@ def derive_networks() -> Result:
     }
 
 
+def derive_gains() -> Result:
+    """What a converted network costs as a fraction of the dense one, beside the accuracy of both."""
+    volumes, cifar10, imagenette = (
+        read_file(name)["summary"] for name in ("volumes-training", "cifar10", "imagenette")
+    )
+    nin = {row["network"]: row for row in derive_nin()["details"]}
+    deployed = {
+        row["network"]: row["ratio"] for row in read_file("never-slower")["details"] if row["target"] == "onnxruntime"
+    }
+    details: list[Result] = [
+        {
+            "id": f"{scheme}_{side}",
+            "macs": volumes[f"mmacs_{side}_{scheme}"] / volumes[f"mmacs_{side}_dense"],
+            "training": volumes[f"cpu_seconds_{side}_{scheme}"] / volumes[f"cpu_seconds_{side}_dense"],
+        }
+        for side in (28, 64)
+        for scheme in ("planes", "cross3")
+    ]
+    details += [
+        {
+            "id": "cifar_fast",
+            "macs": cifar10["lowrank_mmacs"] / cifar10["dense_mmacs"],
+            "inference": deployed["cifar_fast_cross"],
+            "training": cifar10["dense_images_per_second"] / cifar10["lowrank_images_per_second"],
+        },
+        {
+            "id": "nin",
+            "macs": cifar10["nin_c3_lr_mmacs"] / cifar10["nin_mmacs"],
+            "inference": nin["nin_c3_lr"]["one"] / nin["nin"]["one"],
+            "training": cifar10["nin_time_ratio"],
+        },
+        {
+            "id": "imagenette",
+            "macs": imagenette["vgg11_gmp_lr_mmacs"] / imagenette["vgg11_gmp_mmacs"],
+            "training": imagenette["vgg11_gmp_lr_seconds"] / imagenette["vgg11_gmp_seconds"],
+        },
+    ]
+    return {"summary": {}, "details": details}
+
+
 COUNTED: dict[str, Callable[[], Result]] = {
     "paper": count_paper,
     "scale": count_scale,
     "bench": derive_bench,
+    "gains": derive_gains,
     "networks": derive_networks,
     "nin": derive_nin,
 }

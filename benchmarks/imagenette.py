@@ -16,7 +16,7 @@ from pathlib import Path
 from quiet_speeds import at_quiet_speed
 
 from cruciform.cli.shared.run_progress import make_observer
-from cruciform.data.shard_write import Writing, list_items, write_shards
+from cruciform.data.shard_write import ShardOptions, list_items, write_shards
 from cruciform.data.sharding.shard_index import MANIFEST
 from cruciform.training.experiments.race import Contestant, Finish, run_race
 from cruciform.training.experiments.race_result import add_finish, read_finishes, record_race
@@ -52,7 +52,7 @@ def main() -> None:
     for split in ("train", "val"):
         out = DATA / "imagenette128-shards" / split
         if not (out / MANIFEST).is_file():
-            write_shards(list_items(DATA / "imagenette128" / split), out, Writing(size=16_000_000))
+            write_shards(list_items(DATA / "imagenette128" / split), out, ShardOptions(size=16_000_000))
     contestants = [
         Contestant(name, load_recipe(f"{name}_ilsvrc", [*CHANGES, f"epochs={given.epochs}"])) for name in given.networks
     ]

@@ -28,8 +28,8 @@ from cruciform.data.loader import Loader
 from cruciform.data.order import Order
 from cruciform.data.sets.shards import ShardSource
 from cruciform.data.shard_verify import verify_shards
-from cruciform.data.shard_write import Listing, Writing, list_items, write_shards
-from cruciform.data.sharding.shard_index import INDEX, MANIFEST, NAMES, RECORD, File, Manifest
+from cruciform.data.shard_write import Listing, ShardOptions, list_items, write_shards
+from cruciform.data.sharding.shard_index import INDEX, MANIFEST, NAMES, SAMPLE_RECORD, File, Manifest
 from cruciform.data.sharding.storage import open_storage
 from cruciform.data.transforms.transforms import RandomCrop
 from cruciform.errors import DataError
@@ -45,7 +45,7 @@ def measure_speed(folder: Path, rounds: int) -> dict[str, Any]:
     """Times both ways in turns; images a second."""
     listing = list_items(IMAGES)
     some = Listing(tuple(random.Random(0).sample(listing.items, SAMPLES)), listing.classes)  # noqa: S311
-    write_shards(some, folder, Writing(size=16 * 10**6, threads=THREADS))
+    write_shards(some, folder, ShardOptions(size=16 * 10**6, threads=THREADS))
     source = ShardSource(open_storage(str(folder)))
     paths = [item.path for item in some.items]
     for path in paths:
@@ -84,7 +84,9 @@ def measure_index(folder: Path) -> dict[str, float]:
     """Opens an index of 10⁸ samples in a new process."""
     folder.mkdir()
     shards = MANY // 2300
-    index = np.lib.format.open_memmap(folder / INDEX, "w+", RECORD, (MANY,))  # a file with a hole: no disk is needed
+    index = np.lib.format.open_memmap(
+        folder / INDEX, "w+", SAMPLE_RECORD, (MANY,)
+    )  # a file with a hole: no disk is needed
     index[-1] = (shards - 1, 7, 512, 1000, 0, 0)
     del index
     (folder / NAMES).write_bytes(b"")
@@ -119,7 +121,7 @@ def measure_damage(folder: Path, count: int) -> dict[str, Any]:
     """Damages one shard after the other."""
     listing = list_items(IMAGES)
     some = Listing(tuple(random.Random(1).sample(listing.items, 200)), listing.classes)  # noqa: S311
-    write_shards(some, folder, Writing(size=60_000, threads=THREADS))
+    write_shards(some, folder, ShardOptions(size=60_000, threads=THREADS))
     whole = ShardSource(open_storage(str(folder)))
     truth = [whole.read(number) for number in range(len(whole))]
     shards = sorted(folder.glob("*.tar"))

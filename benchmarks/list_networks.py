@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from cruciform.sources.build_network import SOURCES
-from cruciform.sources.network_names import ZOO
+from cruciform.sources.network_names import ZOO, families
 
 NAMES = Path(__file__).parents[1] / "src" / "cruciform" / "sources" / "names.json"
 
@@ -19,6 +19,7 @@ def main() -> None:
     order = [ZOO, *(source for source in SOURCES.names() if source != ZOO)]
     listed = {
         "versions": {source: version(source).partition("+")[0] for source in order if source != ZOO},
+        "families": families(),
         "names": {source: SOURCES.get(source).names() for source in order},
     }
     NAMES.write_text(json.dumps(listed, indent=1) + "\n", "utf-8")

@@ -25,10 +25,10 @@ from cruciform.measure.record import record_result
 from cruciform.training.engine.loop import train
 from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.recipe.recipe import Recipe
-from cruciform.training.recipe.table import read_table
 from cruciform.training.run.observer import Observer, StepRecord
 from cruciform.training.run.run import Run
 from cruciform.training.runtime.runtime import SingleProcess
+from cruciform.training.tables.table import read_table
 
 ROUNDS, STEPS, WARM, BATCH = 8, 14, 2, 128
 RESULT = Path(__file__).parents[1] / "results" / "loop.json"

@@ -11,14 +11,15 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from cruciform.api.bench import BenchOptions, bench
     from cruciform.api.budget import BudgetOptions, budget
+    from cruciform.api.convert import convert, convert_, plan_conversion
     from cruciform.api.deploy import DeployOptions, deploy, open_artifact
+    from cruciform.api.diagnose import diagnose
     from cruciform.api.predict import PredictOptions, predict
+    from cruciform.api.profile import profile
     from cruciform.api.report import report
-    from cruciform.conversion.convert import convert, convert_, plan_conversion
+    from cruciform.api.save import save
     from cruciform.deployment.deployed import Artifact
     from cruciform.errors import CruciformError
-    from cruciform.measure.gradients import diagnose
-    from cruciform.measure.macs import profile
     from cruciform.models.model_card import model_card
     from cruciform.models.zoo import create_model, list_models
     from cruciform.networks.open_network import OpenedNetwork, open_network
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from cruciform.plan import FilterGroup, LayerPlan, Stage
     from cruciform.schemes import cross, make_plan
     from cruciform.spec import ConvSpec
-    from cruciform.store.directory import load, save
+    from cruciform.store.directory import load
     from cruciform.training.recipe.cookbook import load_recipe
     from cruciform.training.start import train_network
 
@@ -46,12 +47,12 @@ _HOMES = {
     "Stage": "plan",
     "bench": "api.bench",
     "budget": "api.budget",
-    "convert": "conversion.convert",
-    "convert_": "conversion.convert",
+    "convert": "api.convert",
+    "convert_": "api.convert",
     "create_model": "models.zoo",
     "cross": "schemes",
     "deploy": "api.deploy",
-    "diagnose": "measure.gradients",
+    "diagnose": "api.diagnose",
     "initialize_": "nn.initialize",
     "list_models": "models.zoo",
     "load": "store.directory",
@@ -60,11 +61,11 @@ _HOMES = {
     "model_card": "models.model_card",
     "open_artifact": "api.deploy",
     "open_network": "networks.open_network",
-    "plan_conversion": "conversion.convert",
+    "plan_conversion": "api.convert",
     "predict": "api.predict",
-    "profile": "measure.macs",
+    "profile": "api.profile",
     "report": "api.report",
-    "save": "store.directory",
+    "save": "api.save",
     "train_network": "training.start",
 }
 

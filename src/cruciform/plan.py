@@ -19,9 +19,9 @@ from math import prod
 from typing import Any
 
 from cruciform.errors import PlanError
-from cruciform.spec import ConvSpec, Count, Ints, Pads, check_keys, count_macs, join_sizes, span
+from cruciform.spec import ConvSpec, CountRule, Ints, Pads, check_keys, count_macs, join_sizes, span
 
-FORMAT = 1
+PLAN_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class LayerPlan:
         """Weights and biases of all stages."""
         return sum(self.weights(index) + stage.filters * stage.bias for index, stage in enumerate(self.stages))
 
-    def macs(self, output_size: Sequence[int], *, count: Count = "mul_add") -> int:
+    def macs(self, output_size: Sequence[int], *, count: CountRule = "mul_add") -> int:
         """Returns the multiply-accumulates for an output of this spatial size.
 
         Where a later stage strides, the size of what it reads is not settled by the layer's output alone; the
@@ -176,11 +176,11 @@ class LayerPlan:
         input_size = self.spec.input_size(output_size) if any(self.owners) else output_size
         return self._macs(input_size, output_size, count)
 
-    def macs_from_input(self, input_size: Sequence[int], *, count: Count = "mul_add") -> int:
+    def macs_from_input(self, input_size: Sequence[int], *, count: CountRule = "mul_add") -> int:
         """Returns the multiply-accumulates for an input of this spatial size."""
         return self._macs(input_size, self.spec.output_size(input_size), count)
 
-    def group_macs(self, input_size: Sequence[int], *, count: Count = "mul_add") -> tuple[tuple[int, ...], ...]:
+    def group_macs(self, input_size: Sequence[int], *, count: CountRule = "mul_add") -> tuple[tuple[int, ...], ...]:
         """Returns the multiply-accumulates of each group of each stage for an input of this spatial size."""
         output_size = self.spec.output_size(input_size)
         return tuple(
@@ -196,7 +196,7 @@ class LayerPlan:
             for index, stage in enumerate(self.stages)
         )
 
-    def _macs(self, input_size: Sequence[int], output_size: Sequence[int], count: Count) -> int:
+    def _macs(self, input_size: Sequence[int], output_size: Sequence[int], count: CountRule) -> int:
         return sum(
             count_macs(
                 self.weights(index),
@@ -274,7 +274,7 @@ class LayerPlan:
     def to_dict(self) -> dict[str, Any]:
         """Returns the plan as plain data, ready for JSON."""
         return {
-            "format": FORMAT,
+            "format": PLAN_FORMAT,
             "spec": self.spec.to_dict(),
             "stages": [
                 {
@@ -293,8 +293,8 @@ class LayerPlan:
     def from_dict(cls, data: Mapping[str, Any]) -> "LayerPlan":
         """Returns the plan that ``to_dict`` described; unknown, missing or ill-typed parts are refused."""
         check_keys(data, {"format", "spec", "stages"}, "a plan", PlanError)
-        if data["format"] != FORMAT:
-            raise PlanError(f"plan format {data['format']!r} is not {FORMAT}, the one known to this version")
+        if data["format"] != PLAN_FORMAT:
+            raise PlanError(f"plan format {data['format']!r} is not {PLAN_FORMAT}, the one known to this version")
         return cls(ConvSpec.from_dict(data["spec"]), tuple(map(_read_stage, _items(data["stages"], "stages"))))
 
     def to_json(self) -> str:

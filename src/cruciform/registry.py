@@ -80,6 +80,10 @@ class Registry(Generic[T]):
         self._complete()
         return list(self._items)
 
+    def registered(self) -> list[str]:
+        """Return the names that are registered so far, without importing modules or plugins: for help texts."""
+        return list(self._items)
+
     def items(self) -> Iterator[tuple[str, T]]:
         """Yields (name, item) in the order of registration."""
         self._complete()

@@ -36,8 +36,8 @@ from cruciform.spec import MAX_RANK, ConvSpec, Ints
 
 Scheme: TypeAlias = Callable[[ConvSpec], LayerPlan]
 
-SCHEMES: Registry[Scheme] = Registry("scheme")
-PLANES = "planes"
+SCHEMES: Registry[Scheme] = Registry("scheme", group="cruciform.schemes")
+PLANE_SHAPES = "planes"
 DENSE = "full"
 """The scheme that changes nothing."""
 
@@ -88,7 +88,7 @@ def cross(
         raise PlanError(f"block must be 1 or more, not {block}")
     chosen = None if shapes is None else tuple(shapes)
     join_shape = "1" if join is True else join
-    written = [*(() if chosen == (PLANES,) else chosen or ()), *([join] if isinstance(join, str) else ())]
+    written = [*(() if chosen == (PLANE_SHAPES,) else chosen or ()), *([join] if isinstance(join, str) else ())]
     if written:
         _refuse_slips(written)
 
@@ -109,7 +109,7 @@ _LR = SCHEMES.add("lr", cross())  # one definition for every rank: k×1 and 1×k
 SCHEMES.add("lr-join", cross(join=True))
 SCHEMES.add("lr-join-wfull", cross(full=0.25, join=True))
 SCHEMES.add("cross3", _LR)  # an alias, as papers on volumes call it
-SCHEMES.add("planes", cross(shapes=[PLANES]))
+SCHEMES.add("planes", cross(shapes=[PLANE_SHAPES]))
 
 CROSS_MEMBERS = (
     "cross:full=0.125", "cross:full=0.25", "cross:full=0.5", "cross:width=0.5,join", "cross:width=0.75,join",
@@ -203,7 +203,7 @@ def _refuse_slips(shapes: Sequence[str]) -> None:
 def _shapes(chosen: tuple[str, ...] | None, window: Ints) -> tuple[tuple[Ints, Ints], ...]:
     axes = [axis for axis, extent in enumerate(window) if extent > 1] or [0]
     ones = (1,) * len(window)
-    if chosen == (PLANES,):
+    if chosen == (PLANE_SHAPES,):
         across = [tuple(1 if other == axis else extent for other, extent in enumerate(window)) for axis in axes]
         return tuple((plane, ones) for plane in across)
     if chosen is not None:

@@ -14,7 +14,7 @@ from cruciform.errors import ShapeError, SpecError
 Ints = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]
 PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
-Count = Literal["mul_add", "paper"]
+CountRule = Literal["mul_add", "paper"]
 
 MAX_RANK = 3
 
@@ -121,7 +121,7 @@ class ConvSpec:
             for n, reach, step, (before, after) in zip(output_size, self.span, self.stride, self.padding, strict=True)
         )
 
-    def macs(self, output_size: Sequence[int], *, count: Count = "mul_add") -> int:
+    def macs(self, output_size: Sequence[int], *, count: CountRule = "mul_add") -> int:
         """Returns the multiply-accumulates of the dense convolution for an output of this spatial size."""
         self.check_rank(output_size)
         biases = self.out_channels * self.bias
@@ -143,7 +143,7 @@ class ConvSpec:
             raise ShapeError(f"a {self.rank}-D convolution needs {self.rank} sizes, not {join_sizes(size)}")
 
 
-def count_macs(weights: int, biases: int, positions: int, count: Count) -> int:
+def count_macs(weights: int, biases: int, positions: int, count: CountRule) -> int:
     """Returns the multiply-accumulates of ``weights`` used once at each output position.
 
     ``mul_add`` counts one for each weight at each position and nothing for biases. ``paper`` adds one for each
@@ -153,7 +153,7 @@ def count_macs(weights: int, biases: int, positions: int, count: Count) -> int:
         return positions * weights
     if count == "paper":
         return positions * weights + biases
-    raise SpecError(f"count={count!r} is not one of {', '.join(get_args(Count))}")
+    raise SpecError(f"count={count!r} is not one of {', '.join(get_args(CountRule))}")
 
 
 def join_sizes(sizes: Sequence[int]) -> str:

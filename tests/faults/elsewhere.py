@@ -18,7 +18,7 @@ from torch import nn
 from work import EPOCHS, check_clean, launch, reason, recipe, spawn, wait
 
 from cruciform.data.sets.shards import ShardSource
-from cruciform.data.shard_write import Writing, list_items, write_shards
+from cruciform.data.shard_write import ShardOptions, list_items, write_shards
 from cruciform.data.sharding.storage import open_storage
 from cruciform.errors import CruciformError, DataError
 from cruciform.training.run.journal import read_journal
@@ -43,7 +43,9 @@ def shard_set(shared: Path) -> Path:
                 path = part / "images" / split / f"class{index % 3}" / f"{index:03d}.png"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 Pillow.fromarray(numbers.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)).save(path)
-            write_shards(list_items(part / "images" / split), part / "shards" / split, Writing(size=1_000, threads=1))
+            write_shards(
+                list_items(part / "images" / split), part / "shards" / split, ShardOptions(size=1_000, threads=1)
+            )
         try:
             part.replace(folder)
         except OSError:

@@ -22,9 +22,9 @@ from cruciform.training.backends.backend import Job
 from cruciform.training.backends.ddp import run_distributed
 from cruciform.training.engine.learner import Learner
 from cruciform.training.recipe.recipe import Recipe
-from cruciform.training.recipe.table import read_table
 from cruciform.training.run.journal import read_journal
 from cruciform.training.run.run import Run
+from cruciform.training.tables.table import read_table
 
 RESTARTS = 12
 EPOCHS = 3

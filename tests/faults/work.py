@@ -20,10 +20,10 @@ from cruciform.files import DISK_FULL
 from cruciform.training.engine.loop import Interrupted, train
 from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.recipe.recipe import Recipe
-from cruciform.training.recipe.table import read_table
 from cruciform.training.run.journal import read_journal
 from cruciform.training.run.run import Run
 from cruciform.training.runtime.runtime import SingleProcess
+from cruciform.training.tables.table import read_table
 
 BATCH, EPOCHS = 20, 3
 PER_EPOCH = -(-SAMPLES // BATCH)

@@ -18,12 +18,12 @@ from cruciform.errors import CheckpointError, CruciformError
 from cruciform.files import MANIFEST, _checksum
 from cruciform.training.engine.learner import Learner
 from cruciform.training.recipe.recipe import Recipe
-from cruciform.training.recipe.table import read_table
 from cruciform.training.run.checkpoint import TENSORS, VALUES, Checkpoint, Checkpoints, load
 from cruciform.training.run.journal import read_journal
 from cruciform.training.run.progress import read_progress
 from cruciform.training.run.run import Run
 from cruciform.training.runtime.runtime import SingleProcess
+from cruciform.training.tables.table import read_table
 
 STEPS = (4, 8, 12)
 

@@ -17,8 +17,8 @@ from cruciform.data.samples.source import Opening
 from cruciform.data.sets.cifar10 import FILES, open_cifar10
 from cruciform.data.sets.shards import ShardSource
 from cruciform.data.sets.volumes import open_volumes
-from cruciform.data.shard_write import Writing, list_items, write_shards
-from cruciform.data.sharding.shard_index import INDEX, MANIFEST, NAMES, RECORD
+from cruciform.data.shard_write import ShardOptions, list_items, write_shards
+from cruciform.data.sharding.shard_index import INDEX, MANIFEST, NAMES, SAMPLE_RECORD
 from cruciform.data.sharding.storage import open_storage
 from cruciform.errors import CruciformError
 
@@ -31,7 +31,7 @@ def prepare_shards(folder: Path) -> None:
         path = folder / "images" / f"class{index % 3}" / f"{index:02d}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Pillow.fromarray(numbers.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path)
-    write_shards(list_items(folder / "images"), folder / "set", Writing(size=1_000, threads=1))
+    write_shards(list_items(folder / "images"), folder / "set", ShardOptions(size=1_000, threads=1))
 
 
 @cache
@@ -87,9 +87,14 @@ def attack_index(trial: Trial) -> None:
     if how < 0.4:
         records = np.load(io.BytesIO(files[INDEX]))
         for _ in range(random.randint(1, 3)):
-            field = random.choice(RECORD.names or ())
+            field = random.choice(SAMPLE_RECORD.names or ())
             records[random.randrange(SAMPLES)][field] = random.choice(
-                (random.randrange(4), random.getrandbits(16), int(np.iinfo(RECORD[field]).max), random.getrandbits(31))
+                (
+                    random.randrange(4),
+                    random.getrandbits(16),
+                    int(np.iinfo(SAMPLE_RECORD[field]).max),
+                    random.getrandbits(31),
+                )
             )
         if random.random() < 0.2:
             records = np.roll(records, 1)
@@ -150,7 +155,7 @@ def attack_table(trial: Trial) -> None:
         data = mutate_bytes(data, random)[1]
     (trial.scratch / "list.csv").write_bytes(data)
     listing = list_items(trial.scratch / "list.csv")
-    write_shards(listing, trial.scratch / "set", Writing(size=2_000, threads=1))
+    write_shards(listing, trial.scratch / "set", ShardOptions(size=2_000, threads=1))
     source = ShardSource(open_storage(str(trial.scratch / "set")))
     for number in range(len(source)):
         if b"nobody's business" in source.read(number):

@@ -11,7 +11,7 @@ from mutate import ODD, TEXTS, change, mutate_bytes, mutate_json
 from cruciform.store.run_marker import RUN_RECIPE
 from cruciform.training.recipe.cookbook import list_recipes, load_recipe
 from cruciform.training.recipe.recipe import Recipe
-from cruciform.training.recipe.table import read_table
+from cruciform.training.tables.table import read_table
 
 TEXT = """
 epochs = 30

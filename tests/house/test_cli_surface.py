@@ -23,6 +23,7 @@ FLAGS = {
         "--protect",
         "--channels",
         "--keep-first",
+        "--weights",
         "--input",
         "--json",
     },

@@ -131,3 +131,14 @@ def test_a_file_name_tells_what_it_is_without_its_folder() -> None:
     own = [path.stem for path in SOURCE.rglob("*.py") if path.relative_to(SOURCE).parts[0] not in free]
     twice = {stem for stem, count in Counter(own).items() if count > 1 and not stem.startswith("__")}
     assert twice == set()
+
+
+def test_the_architecture_names_every_package_with_its_layer() -> None:
+    text = (Path(__file__).parents[2] / "ARCHITECTURE.md").read_text("utf-8")
+    for number, layer in enumerate(TABLE["layer"]):
+        (row,) = [line for line in text.splitlines() if line.startswith(f"| {number} | `")]
+        assert all(f"`{package}`: {purpose}" in row for package, purpose in layer.items())
+
+
+def test_the_architecture_fits_on_two_pages() -> None:
+    assert len((Path(__file__).parents[2] / "ARCHITECTURE.md").read_text("utf-8").splitlines()) <= 110

@@ -18,7 +18,6 @@ IMPORTS_BY_NAME = {
     "__init__.py": "the front door's own table of names",
     "registry.py": "modules of our own packages, and entry points of installed ones",
     "sources/own_code.py": "package.module:function, as python -m would; never of what was read from a file",
-    "cli/shared/network_lookup.py": "what a person types as package.module:function, as python -m would",
     "sources/network_library.py": "the names of the libraries that sources stand for",
 }
 

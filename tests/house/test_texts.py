@@ -23,7 +23,8 @@ NOT_TYPED = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)  # code
 FIGURE = re.compile(r"\d+\.\d+|\d+ ?%|\d{1,3}(?:,\d{3})+")
 # Figures that nobody measured: names, tolerances, what a test does, and what others published.
 DEFINITIONS = (
-    "Apache-2.0", "arXiv:1511.06744", "SqueezeNet 1.1", "top-5 %", "do not win by 1 %", "0.1 in 8 bits",
+    "Apache-2.0", "arXiv:1511.06744", "SqueezeNet 1.1", "top-5 %", "do not win by 1 %", "must win by 1 %",
+    "0.1 in 8 bits",
     "up to 5 % of the output's range", "2,000 steps", "more than 90 % on 16,384 GPUs", "69.0 % top-1 and 88.6 % top-5",
     '"58 % faster", "16 %" and "86 %"', "varies by 0.13 points from seed to seed",
 )  # fmt: skip
@@ -167,3 +168,27 @@ def test_every_test_that_keeps_a_promise_exists() -> None:
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "reliability.md").read_text("utf-8")))
     assert named
     assert not named - there
+
+
+@pytest.mark.parametrize(("name", "most"), [("README.md", 150), ("ARCHITECTURE.md", 110), ("CONTRIBUTING.md", 120)])
+def test_a_text_of_the_root_is_short(name: str, most: int) -> None:
+    assert len((ROOT / name).read_text("utf-8").splitlines()) <= most
+
+
+def test_an_entry_of_the_changelog_is_one_line() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text("utf-8").splitlines()
+    assert "### Numbers" in lines
+    assert all(re.match(r"#|- ", line) for line in lines if line), "an entry is one line that starts with '- '"
+    assert not [line for line in lines if len(line) > 240], "details are in the commit"
+
+
+def test_the_readmes_drawing_is_what_its_script_draws() -> None:
+    from cross_picture import PICTURE, draw
+
+    assert draw() == PICTURE.read_text("utf-8")
+
+
+def test_the_readme_pairs_speed_and_accuracy_and_states_its_limits() -> None:
+    assert "| MACs | training | inference | accuracy: dense → converted |" in README
+    for said in ("narrower dense network of the same cost", "CPU only so far", "Train or fine-tune", "depthwise"):
+        assert said in README

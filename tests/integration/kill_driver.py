@@ -24,10 +24,10 @@ from cruciform.data.sets.cifar10 import FILES
 from cruciform.training.engine.loop import train
 from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.recipe.recipe import Recipe
-from cruciform.training.recipe.table import read_table
 from cruciform.training.run.checkpoint import Checkpoints
 from cruciform.training.run.run import Run
 from cruciform.training.runtime.runtime import SingleProcess
+from cruciform.training.tables.table import read_table
 
 SAMPLES = 100
 BASE = {

@@ -16,9 +16,9 @@ from cruciform.data.order import Order
 from cruciform.data.samples.source import ArraySource
 from cruciform.training.engine.learner import Learner
 from cruciform.training.recipe.recipe import Recipe
-from cruciform.training.recipe.table import read_table
 from cruciform.training.run.checkpoint import Checkpoints
 from cruciform.training.runtime.runtime import SingleProcess
+from cruciform.training.tables.table import read_table
 
 STEPS, CHECKPOINTS, RESTARTS = 2_000, 500, 50
 PER_STEP = 1024  # bytes that memory may grow by

@@ -142,14 +142,14 @@ def test_coverage_resumes_and_survives_the_death_of_a_child(tmp_path: Path) -> N
     assert findings[0] == done
     assert is_covered(findings[1])
     assert findings[1].replaced != 99
-    assert "unknown model 'nonsense'" in findings[2].failure
+    assert "unknown network 'nonsense'" in findings[2].failure
     assert set(seen) == {"timm:resnet18", "timm:resnet10t", "zoo:nonsense"}
     (total, ours) = tally(findings)
     assert (total.library, total.eligible, total.converted, total.share) == ("timm", 2, 2, 1.0)
     assert len(ours.failed) == 1
     page = markdown([total, ours], findings, scheme="lr", circumstances="today")
     assert "| timm | 2 | 2 | 2 (100.0%) | 0 | 0 |" in page
-    assert "`zoo:nonsense`: unknown model" in page
+    assert "`zoo:nonsense`: unknown network" in page
 
 
 def test_a_child_that_dies_is_a_failure_with_its_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

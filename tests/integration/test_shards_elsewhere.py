@@ -16,7 +16,7 @@ import pytest
 from PIL import Image as Pillow
 
 from cruciform.data.sets.shards import ShardSource
-from cruciform.data.shard_write import Writing, list_items, write_shards
+from cruciform.data.shard_write import ShardOptions, list_items, write_shards
 from cruciform.data.sharding.storage import open_storage
 from cruciform.errors import DataError
 
@@ -31,7 +31,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = folder / "images" / f"class{index % CLASSES}" / f"{index}.png"
         path.parent.mkdir(exist_ok=True, parents=True)
         Pillow.fromarray(numbers.integers(0, 256, (20, 24, 3), dtype=np.uint8)).save(path)
-    write_shards(list_items(folder / "images"), folder / "set", Writing(size=8_000))
+    write_shards(list_items(folder / "images"), folder / "set", ShardOptions(size=8_000))
     assert len(list((folder / "set").glob("*.tar"))) > 1
     return folder / "set"
 

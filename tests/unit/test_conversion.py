@@ -282,10 +282,15 @@ def test_counts_are_those_of_the_input_before_it_is_padded(mode: Literal["zeros"
 
 def test_a_report_is_printed_for_people() -> None:
     report = plan_conversion(nn.Sequential(nn.Conv2d(4, 4, 3), nn.Conv2d(4, 1, 3), nn.Conv2d(1, 4, 1)), "lr")
-    assert str(report).splitlines() == [
-        "0: 3×3, 4 → 4: [3×1: 2 ‖ 1×3: 2]",
-        "1: 3×3, 4 → 1: [3×1: 1]",
-        "2: 1×1, 1 → 4: skipped, 1×1: no window to save on",
+    header, line, *shown = str(report).splitlines()
+    assert header.split() == "layer convolution becomes parameters MACs % of MACs".split()
+    assert set(line) <= {"-", " "}
+    assert [" ".join(row.split()) for row in shown[:3]] == [
+        "0 3×3, 4 → 4 [3×1: 2 ‖ 1×3: 2] 148 → 52 – –",
+        "1 3×3, 4 → 1 [3×1: 1] 37 → 13 – –",
+        "2 1×1, 1 → 4 skipped: 1×1: no window to save on 8 – –",
+    ]
+    assert shown[3:] == [
         "3 convolutions: 2 replaced, 0 kept, 1 skipped; parameters 193 → 73 (37.8%)",
         "1: no filter of 1 looks along axis 1 of the window; to keep it dense, protect it",
     ]
@@ -379,3 +384,14 @@ def test_unequal_padding_survives_the_collapse() -> None:
     low = convert(model, "lr").model
     x = torch.randn(1, 3, 9, 9)
     torch.testing.assert_close(collapse(low)(x), low(x))
+
+
+def test_a_conversion_is_a_table_in_notebooks_with_every_text_escaped() -> None:
+    network = nn.Sequential()
+    network.add_module("<b>", nn.Conv2d(4, 4, 3))
+    conversion = convert(network, "lr", input_size=(4, 5, 5))
+    shown = conversion._repr_html_()
+    assert shown == conversion.report._repr_html_()
+    assert shown.startswith("<table><caption>Conversion table, input 4×5×5</caption>")
+    assert '<td style="text-align:left">&lt;b&gt;</td>' in shown
+    assert str(conversion) == str(conversion.report)

@@ -34,7 +34,7 @@ def test_convolutions_that_no_module_holds_are_named() -> None:
     report = convert(Functional(looks=False), input_size=SIZE).report
     (warning,) = report.warnings
     assert warning == (
-        "left as they are, being functions and no modules: the convolutions of the network itself (Functional)"
+        "not converted, since only modules are: the functional convolutions in the network itself (Functional)"
     )
     assert warning in str(report)
     assert report.to_dict()["warnings"] == [warning]
@@ -72,7 +72,8 @@ def test_the_report_is_held_against_a_count_of_what_was_made() -> None:
         ({"protect": "0"}, r"protect is a list of patterns: protect=\['0'\]"),
         ({"activation": nn.GELU()}, "unknown activation GELU"),
         ({"init": None}, "unknown initialization None"),
-        ({"model": "resnet18"}, "'resnet18' is no network; give a torch.nn.Module"),
+        ({"model": 18}, "int is not a network: give a torch module, or a reference to one"),
+        ({"model": "resnet18"}, "unknown network 'resnet18'. Did you mean 'timm:resnet18'"),
     ],
 )
 def test_what_is_no_such_thing_is_told_in_a_sentence(arguments: dict[str, Any], why: str) -> None:

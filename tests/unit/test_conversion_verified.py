@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cruciform import convert, convert_, create_model, plan_conversion
 from cruciform.conversion import convert as api
 from cruciform.conversion.trial import try_out
-from cruciform.conversion.verification import verify
+from cruciform.conversion.verification import verify_conversion
 from cruciform.errors import ConversionError, UnverifiedWarning
 from cruciform.nn.composite import CompositeConv
 
@@ -207,7 +207,7 @@ def test_layers_that_no_run_uses_are_named() -> None:
             return (y, self.auxiliary(x)) if self.training else y
 
     report = convert(Spare(), "lr").report
-    assert report.warnings == ("not verified, since no run of the network uses it: spare",)
+    assert report.warnings == ("not verified, since the network does not use it: spare",)
     assert report.verification is not None
     assert report.verification.unused == ("spare",)
 
@@ -285,14 +285,14 @@ def test_outputs_of_another_shape_are_noticed_in_either_mode() -> None:
     model = Base()
     before = try_out(model, (3, 12, 12))
     assert before.outputs == dict.fromkeys(BOTH, ((4, 8, 8),))
-    assert verify(model, before, new={}, old={}).modes == BOTH
+    assert verify_conversion(model, before, new={}, old={}).modes == BOTH
     model.second = nn.Conv2d(8, 5, 3)
     with pytest.raises(ConversionError, match=r"outputs of \(\(4, 8, 8\),\) became \(\(5, 8, 8\),\)"):
-        verify(model, before, new={}, old={})
+        verify_conversion(model, before, new={}, old={})
     model.second = nn.Conv2d(8, 4, 3)
     model.first.train = lambda mode: setattr(model, "second", nn.Conv2d(8, 4 + mode, 3))  # type: ignore[assignment]
     with pytest.raises(ConversionError, match="became"):
-        verify(model, before, new={}, old={})
+        verify_conversion(model, before, new={}, old={})
 
 
 def test_a_copy_is_verified_and_the_original_stays() -> None:

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cruciform.cli.main import app
-from cruciform.cli.shared.network_lookup import find_trained
+from cruciform.cli.shared.network_lookup import open_typed
 from cruciform.conversion.convert import convert
 from cruciform.errors import UnknownNameError
 from cruciform.models.zoo import create_model
@@ -36,4 +36,4 @@ def test_a_model_directory_is_counted_and_diagnosed_like_a_name(tmp_path: Path) 
 
 
 def test_counting_a_network_by_name_takes_no_memory() -> None:
-    assert all(weight.is_meta for weight in find_trained("vgg11", None, on_meta=True).model.parameters())
+    assert all(weight.is_meta for weight in open_typed("vgg11", None, on_meta=True).model.parameters())

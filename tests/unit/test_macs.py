@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cruciform.errors import CountError, ShapeError
-from cruciform.measure import closed_form, profile_table
+from cruciform.measure import closed_form
 from cruciform.measure.macs import profile
 from cruciform.models.zoo import create_model
 from cruciform.nn.composite import CompositeConv
@@ -269,11 +269,21 @@ def test_an_error_inside_a_layer_is_told_and_not_hidden_by_a_count() -> None:
 
 def test_a_profile_as_json_csv_and_rows() -> None:
     counted = profile(Mixed(), (3, 10, 12))
-    assert json.loads(profile_table.profile_json(counted))["macs"] == counted.macs
-    lines = profile_table.profile_csv(counted).splitlines()
+    assert json.loads(counted.to_json())["macs"] == counted.macs
+    lines = counted.to_csv().splitlines()
     assert len(lines) == len(counted.layers) + 2
     assert lines[-1].split(",")[-2:] == [str(counted.macs), str(counted.macs_paper)]
-    assert profile_table.profile_rows(counted)[1][4] == "80"
+    assert counted.rows[1][3] == "80"
+    assert str(counted).splitlines()[-1].startswith("not counted, by convention: ")
+
+
+def test_a_profile_is_a_table_in_notebooks_with_every_text_escaped() -> None:
+    network = nn.Sequential()
+    network.add_module("<b>", nn.Conv2d(3, 4, 3))
+    shown = profile(network, (3, 5, 5))._repr_html_()
+    assert shown.startswith("<table><caption>Parameters and MACs for an input of 3×5×5</caption>")
+    assert "<b>" not in shown
+    assert "&lt;b&gt;" in shown
 
 
 def test_a_module_in_two_places_and_tied_weights_are_not_changed_by_counting() -> None:

@@ -21,7 +21,7 @@ from cruciform.data.samples.source import Opening
 from cruciform.data.sets.folder import FolderSource, decode, read_image
 from cruciform.data.sets.shards import ShardSource
 from cruciform.data.sets.volumes import open_volumes
-from cruciform.data.shard_write import Writing, list_items, write_shards
+from cruciform.data.shard_write import ShardOptions, list_items, write_shards
 from cruciform.data.sharding.shard_index import INDEX, MANIFEST, Manifest
 from cruciform.data.sharding.storage import open_storage
 from cruciform.deployment.artifact import open_artifact
@@ -107,7 +107,7 @@ def test_names_that_are_no_text_are_written_and_predicted_for(tmp_path: Path) ->
     folder.mkdir(parents=True)
     Pillow.new("RGB", (8, 8)).save(tmp_path / "x.png")
     (tmp_path / "x.png").rename(folder / os.fsdecode(b"\xff.png"))
-    write_shards(list_items(tmp_path / "images"), tmp_path / "set", Writing())
+    write_shards(list_items(tmp_path / "images"), tmp_path / "set", ShardOptions())
     assert ShardSource(open_storage(str(tmp_path / "set")))[0].label == 0
     inputs = FolderInputs(tmp_path / "images", None)
     assert inputs.name(0) == "a/�.png"
@@ -123,7 +123,7 @@ def shards(tmp_path: Path) -> Path:
         path = tmp_path / "images" / f"class{index % 2}" / f"{index}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Pillow.new("RGB", (4, 4), (index, 0, 0)).save(path)
-    write_shards(list_items(tmp_path / "images"), tmp_path / "set", Writing(size=200))
+    write_shards(list_items(tmp_path / "images"), tmp_path / "set", ShardOptions(size=200))
     return tmp_path / "set"
 
 

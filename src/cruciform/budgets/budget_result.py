@@ -12,7 +12,7 @@ from cruciform.budgets.budget_report import in_units, plan_to_dict, write_plan
 from cruciform.budgets.units.unit_seconds import SECONDS
 from cruciform.conversion.convert import Conversion
 from cruciform.plot.style import check_picture
-from cruciform.store.directory import Base, refuse_to_overwrite, save
+from cruciform.store.directory import Base, refuse_other_directory, save
 from cruciform.store.interface import Interface
 from cruciform.text.text_tables import html_table, text_table
 
@@ -107,5 +107,5 @@ class BudgetResult:
 
 def check_output(directory: Path) -> None:
     """Raise where a result could not be saved, before the hours that it takes."""
-    refuse_to_overwrite(directory)
+    refuse_other_directory(directory)
     check_picture(directory / "front.png")

@@ -22,7 +22,7 @@ from cruciform.deployment.bench.bench import prefixed
 from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.search.choose import ProgressCallback
 from cruciform.errors import BudgetError, OptionError, PlanError
-from cruciform.measure.macs import LayerCount, Profile
+from cruciform.measure.network_profile import LayerCount, Profile
 from cruciform.nn.inspect import spec_of
 from cruciform.plan import FilterGroup, LayerPlan
 from cruciform.registry import did_you_mean

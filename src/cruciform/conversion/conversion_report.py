@@ -1,31 +1,33 @@
-"""The report of a conversion: every convolution of the network, what became of it and why, and what it costs."""
+"""The conversion table: what every convolution of a network was replaced by, or why it was not."""
 
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cruciform.measure.macs import LayerCount, Profile
+from cruciform.measure.network_profile import LayerCount, Profile
 from cruciform.plan import LayerPlan
+from cruciform.text.text_tables import html_table, text_table
 from cruciform.text.wording import listed, plural
 
 Action = Literal["replaced", "kept", "skipped"]
+CONVERSION_COLUMNS = ("layer", "convolution", "becomes", "parameters", "MACs", "% of MACs")
 
 
 @dataclass(frozen=True)
 class LayerChange:
-    """What became of one convolution.
+    """What happened to one convolution.
 
     Attributes:
         names: Its dotted names; more than one where it is shared.
-        convolution: What it was, in short.
-        action: Replaced, kept because a rule says so, or skipped because it can't be or does not pay.
-        reason: Why it was kept or skipped; where it was replaced, what speaks against it, mostly nothing.
+        convolution: The convolution in short: ``3×3, 64 → 128``.
+        action: Replaced, kept because a rule says so, or skipped because it can't be converted or saves nothing.
+        reason: Why it was kept or skipped; where it was replaced, a warning about that, mostly none.
         plan: What replaces it.
         params_before: Its parameters.
-        params_after: Those of what stands there now.
+        params_after: The parameters of its replacement.
         macs_before: Its multiply-accumulates; None where no input size was given.
-        macs_after: Those of what stands there now.
-        residual: ‖W − fitted‖ / ‖W‖ where its trained weights were fitted.
+        macs_after: The multiply-accumulates of its replacement.
+        residual: ‖W − fitted‖ / ‖W‖ where trained weights were fitted.
     """
 
     names: tuple[str, ...]
@@ -42,13 +44,13 @@ class LayerChange:
 
 @dataclass(frozen=True)
 class Verification:
-    """Whether a network was run before and after its conversion, and did the same.
+    """Whether a network was run before and after its conversion, with outputs of the same shapes.
 
     Attributes:
-        input_size: The channels and spatial size of the input that it was run on; None where it was not run.
+        input_size: The channels and spatial size of the input; None where the network was not run.
         guessed: Whether that size is a guess, since none was given.
         modes: The modes that it was run in: evaluation, training, or none.
-        unused: Replaced layers that no run used.
+        unused: Replaced layers that were not used in any run.
         why: Why it was not run, or not in both modes.
     """
 
@@ -60,21 +62,21 @@ class Verification:
 
     def __str__(self) -> str:
         if not self.modes:
-            return f"not verified: give input_size=(3, 224, 224), or whatever one input is ({self.why})"
+            return f"not verified: give input_size=(3, 224, 224), or channels and size of your inputs ({self.why})"
         size = f"{self.input_size}{', a guessed input size' if self.guessed else ''}"
         return f"verified at {size}, in {' and '.join(self.modes)} mode{f'; {self.why}' if self.why else ''}"
 
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """What became of a network.
+    """The conversion table of a network; ``print`` and notebooks show it.
 
     Attributes:
         layers: Every convolution, in the order of the network.
         params_before: Parameters of the whole network.
-        counted: The count of the network before its conversion; None where no input size was given.
+        counted: The profile of the network before its conversion; None where no input size was given.
         init: The rule that the new layers were initialized by, or ``fit``; None where nothing was converted yet.
-        counted_after: The count of the converted network, which agrees with what the layers add up to.
+        counted_after: The profile of the converted network, which agrees with the sum over the layers.
         verification: How the converted network was run; None where nothing was converted.
         idle: Patterns that change nothing, each with the reason.
     """
@@ -89,12 +91,12 @@ class ConversionReport:
 
     @property
     def verified(self) -> bool:
-        """Whether the converted network was run, and returned what it did before."""
+        """Whether the converted network was run, with outputs of the same shapes as before."""
         return self.verification is not None and bool(self.verification.modes)
 
     @property
     def input_size(self) -> tuple[int, ...] | None:
-        """What multiply-accumulates were counted on."""
+        """The input size that multiply-accumulates were counted for."""
         return self.counted.input_size if self.counted else None
 
     @property
@@ -121,15 +123,15 @@ class ConversionReport:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What speaks against replacements that were made, what was not verified, and what has no effect."""
+        """Doubtful replacements, what was not verified, and patterns without effect."""
         against = [f"{row.names[0] or 'the network'}: {row.reason}" for row in self.layers if row.plan and row.reason]
         callers = [f"{row.name or 'the network itself'} ({row.kind})" for row in self._function_callers()]
         if callers:
-            against.append(f"left as they are, being functions and no modules: the convolutions of {listed(callers)}")
+            against.append(f"not converted, since only modules are: the functional convolutions in {listed(callers)}")
         if self.verification and not self.verified:
             against.append(str(self.verification))
         if self.verification and self.verification.unused:
-            against.append(f"not verified, since no run of the network uses it: {listed(self.verification.unused)}")
+            against.append(f"not verified, since the network does not use it: {listed(self.verification.unused)}")
         return (*against, *self.idle)
 
     def _function_callers(self) -> list[LayerCount]:
@@ -138,22 +140,40 @@ class ConversionReport:
         return [row for row in rows if row.inputs and row.name not in modules]
 
     def share(self, layer: LayerChange) -> float | None:
-        """Returns the share of the network's multiply-accumulates that a convolution had."""
+        """Return the fraction of the network's multiply-accumulates that a convolution had."""
         if self.macs_before is None or layer.macs_before is None:
             return None
         return layer.macs_before / self.macs_before if self.macs_before else 0.0
 
-    def __str__(self) -> str:
-        rows = [
-            f"{', '.join(row.names) or 'the network'}: {row.convolution}: {row.plan or f'{row.action}, {row.reason}'}"
-            + (f", residual {row.residual:.2g}" if row.residual is not None else "")
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The cells of the conversion table; ``CONVERSION_COLUMNS`` names them."""
+        return [
+            (
+                ", ".join(row.names) or "(network)",
+                row.convolution,
+                f"{row.plan or f'{row.action}: {row.reason}'}{_residual(row)}",
+                _arrow(row.params_before, row.params_after),
+                "–" if row.macs_before is None or row.macs_after is None else _arrow(row.macs_before, row.macs_after),
+                "–" if (share := self.share(row)) is None else f"{share:.1%}",
+            )
             for row in self.layers
         ]
-        verified = [str(self.verification)] if self.verified else []
-        return "\n".join([*rows, self.summary(), *verified, *self.warnings])
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The summary, how the conversion was verified, and the warnings: a sentence each."""
+        return (self.summary(), *([str(self.verification)] if self.verified else []), *self.warnings)
+
+    def __str__(self) -> str:
+        return "\n".join([text_table(CONVERSION_COLUMNS, self.rows, left=3), *self.notes])
+
+    def _repr_html_(self) -> str:
+        size = f", input {'×'.join(map(str, self.input_size))}" if self.input_size else ""
+        return html_table(CONVERSION_COLUMNS, self.rows, left=3, caption=f"Conversion table{size}", notes=self.notes)
 
     def summary(self) -> str:
-        """Returns the report in a sentence or two."""
+        """Return the totals in a sentence."""
         counts = Counter(layer.action for layer in self.layers)
         text = ", ".join(f"{counts[action]} {action}" for action in ("replaced", "kept", "skipped"))
         parts = [f"{plural(len(self.layers), 'convolution')}: {text}"]
@@ -169,7 +189,7 @@ class ConversionReport:
         return "; ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the report as plain data, ready for JSON."""
+        """Return the report as plain data, ready for JSON."""
         return {
             "input_size": self.input_size,
             "init": self.init,
@@ -188,5 +208,13 @@ class ConversionReport:
 
 
 def _change(what: str, before: int, after: int) -> str:
-    share = f" ({after / before:.1%})" if before else ""
-    return f"{what} {before:,} → {after:,}{share}"
+    fraction = f" ({after / before:.1%})" if before else ""
+    return f"{what} {before:,} → {after:,}{fraction}"
+
+
+def _arrow(before: int, after: int) -> str:
+    return f"{before:,}" if before == after else f"{before:,} → {after:,}"
+
+
+def _residual(row: LayerChange) -> str:
+    return "" if row.residual is None else f", relative residual {row.residual:.2g}"

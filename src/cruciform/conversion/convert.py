@@ -1,6 +1,7 @@
 """Converts a network: ``convert`` a copy of it, ``convert_`` itself, ``plan_conversion`` as a dry run."""
 
 import copy
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from cruciform.conversion.fit import fit_parameters, relative_residual
 from cruciform.conversion.planning import Rules, SchemeChoice, plan_by
 from cruciform.conversion.surgery import find_modules, refuse_wrapper, replace_modules_
 from cruciform.conversion.trial import Trial, guess_trial, try_out
-from cruciform.conversion.verification import count_again, verify
+from cruciform.conversion.verification import count_again, verify_conversion
 from cruciform.conversion.where import Where
 from cruciform.errors import ConversionError, UnverifiedWarning, first_line, reraise_as
 from cruciform.nn.activations import gain_squared
@@ -32,10 +33,16 @@ _PLAIN_ATTRIBUTES = vars(nn.Conv2d(1, 1, 1, device="meta")).keys()
 
 
 class Conversion(NamedTuple):
-    """A converted network and the report of its conversion."""
+    """A converted network and its conversion table."""
 
     model: nn.Module
     report: ConversionReport
+
+    def __str__(self) -> str:
+        return str(self.report)
+
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()
 
 
 def plan_conversion(
@@ -172,14 +179,24 @@ def _carry_out_(
     try:
         if isinstance(before, Trial):
             names = {id(layer): name for name, layer in new.items()}
-            report = replace(report, verification=verify(converted, before, new=names, old=old))
+            report = replace(report, verification=verify_conversion(converted, before, new=names, old=old))
         elif before:
             report = replace(report, verification=Verification(why=before))
-            warnings.warn(f"{type(model).__name__} was {report.verification}", UnverifiedWarning, stacklevel=3)
+            warnings.warn(
+                f"{type(model).__name__} was {report.verification}", UnverifiedWarning, stacklevel=_callers_level()
+            )
         return Conversion(converted, count_again(converted, report))
     except BaseException:
         replace_modules_(converted, {id(layer): found[name] for name, layer in new.items()})
         raise
+
+
+def _callers_level() -> int:
+    """Return the ``stacklevel`` of the first caller outside this library, whom a warning is for."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "cruciform":
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _try_before(model: nn.Module, report: ConversionReport) -> Trial | str:

@@ -17,7 +17,7 @@ from cruciform.nn.forms import DenseKernel
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, stage_parameters_of
 from cruciform.schemes import full
 
-EXACT = 1e-5
+EXACT_RESIDUAL = 1e-5
 
 
 def collapse(model: nn.Module) -> nn.Module:
@@ -52,7 +52,7 @@ def expand(model: nn.Module, scheme: SchemeChoice) -> Conversion:
         ConversionError: A kernel is not one that the scheme can represent.
     """
     conversion = convert(model, scheme, init=FIT)
-    inexact = [(row.names[0], row.residual) for row in conversion.report.layers if (row.residual or 0) > EXACT]
+    inexact = [(row.names[0], row.residual) for row in conversion.report.layers if (row.residual or 0) > EXACT_RESIDUAL]
     if inexact:
         shown = ", ".join(f"{name} ({residual:.1e})" for name, residual in inexact[:5])
         raise ConversionError(

@@ -48,13 +48,13 @@ def _scaled(layer: CompositeConv, conv: Any) -> nn.Module:
     return _same_padded(layer, conv) if getattr(conv, "same_pad", False) else layer
 
 
-PLAIN = Adaptation(_as_it_is, fits=True)
-_WITH_GAIN = Adaptation(_scaled, owns=PLAIN.owns | {"gain"})
+PLAIN_ADAPTATION = Adaptation(_as_it_is, fits=True)
+_WITH_GAIN = Adaptation(_scaled, owns=PLAIN_ADAPTATION.owns | {"gain"})
 
 # By the full name of the class, so that none of these libraries need be installed. Any other subclass that computes
 # something of its own may compute something else altogether, and is left alone.
 ADAPTATIONS: dict[str, Adaptation] = {
-    **{f"torch.nn.modules.conv.Conv{rank}d": PLAIN for rank in (1, 2, 3)},
+    **{f"torch.nn.modules.conv.Conv{rank}d": PLAIN_ADAPTATION for rank in (1, 2, 3)},
     "timm.layers.conv2d_same.Conv2dSame": Adaptation(_same_padded, fits=True),
     "timm.layers.std_conv.StdConv2d": Adaptation(_standardized),
     "timm.layers.std_conv.StdConv2dSame": Adaptation(_standardized),
@@ -143,7 +143,7 @@ def why_hooked(module: nn.Module) -> str | None:
 
 def adaptation_of(module: nn.Module) -> Adaptation:
     """Returns how a convolution of a known kind is replaced."""
-    return ADAPTATIONS.get(class_name(module), PLAIN)
+    return ADAPTATIONS.get(class_name(module), PLAIN_ADAPTATION)
 
 
 def in_short(spec: ConvSpec) -> str:

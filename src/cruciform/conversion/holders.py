@@ -10,7 +10,7 @@ from weakref import ProxyTypes, ref
 
 from torch import Tensor, nn, strided
 
-REGISTERED = frozenset({"_modules", "_parameters", "_buffers"})
+MODULE_DICTS = frozenset({"_modules", "_parameters", "_buffers"})
 Span = tuple[tuple[str, int], int, int]
 
 
@@ -74,7 +74,7 @@ def _attributes(root: nn.Module) -> Iterator[tuple[str, Any]]:
     """Yields (place, value) of all that modules and their classes hold besides modules, parameters and buffers."""
     kinds: set[type] = set()
     for name, owner in root.named_modules():
-        own = ((key, value) for key, value in vars(owner).items() if key not in REGISTERED)
+        own = ((key, value) for key, value in vars(owner).items() if key not in MODULE_DICTS)
         yield from ((f"{name}.{key}" if name else key, value) for key, value in (*own, *_slots(owner)))
         kinds.update(type(owner).__mro__)
     for kind in kinds:

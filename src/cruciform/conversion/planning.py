@@ -12,7 +12,8 @@ from cruciform.conversion.objections import objection
 from cruciform.conversion.surgery import FoundModule, find_modules, refuse_wrapper
 from cruciform.conversion.where import ConvLayer, Where, everywhere, matches
 from cruciform.errors import ConversionError, PlanError
-from cruciform.measure.macs import LayerCount, profile
+from cruciform.measure.macs import profile
+from cruciform.measure.network_profile import LayerCount
 from cruciform.nn.inspect import plan_of, refuse_unready, spec_of
 from cruciform.plan import LayerPlan
 from cruciform.registry import did_you_mean

@@ -11,7 +11,9 @@ from cruciform.errors import ConversionError, CountError, ShapeError, first_line
 from cruciform.measure.macs import profile
 
 
-def verify(model: nn.Module, before: Trial, *, new: Mapping[int, str], old: Mapping[int, str]) -> Verification:
+def verify_conversion(
+    model: nn.Module, before: Trial, *, new: Mapping[int, str], old: Mapping[int, str]
+) -> Verification:
     """Runs a converted network as it was run before, in every mode in which it ran.
 
     Args:

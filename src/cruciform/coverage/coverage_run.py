@@ -14,7 +14,7 @@ from cruciform.errors import MissingExtraError
 from cruciform.files import read_bytes, read_text
 from cruciform.measure.record import versions
 
-PATIENCE = 300.0  # seconds for one network
+TIMEOUT_SECONDS = 300.0  # seconds for one network
 LIBRARIES = ("torchvision", "timm", "monai")
 
 
@@ -45,7 +45,7 @@ def cover(
         report: Called with each finding, those of the journal included.
     """
     today = versions(LIBRARIES)
-    findings = {request: finding for request, finding in read_journal(journal, today) if request in set(requests)}
+    findings = {request: finding for request, finding in read_findings(journal, today) if request in set(requests)}
     for finding in findings.values():
         report(finding)
     waiting: queue.SimpleQueue[CoverageRequest] = queue.SimpleQueue()
@@ -87,7 +87,7 @@ def list_networks(libraries: Sequence[str]) -> list[str]:
     return list(json.loads(done.stdout))
 
 
-def read_journal(journal: Path, today: Mapping[str, str]) -> Iterable[tuple[CoverageRequest, Finding]]:
+def read_findings(journal: Path, today: Mapping[str, str]) -> Iterable[tuple[CoverageRequest, Finding]]:
     """Yields what was asked, and found by these versions without a failure; a line that was cut off is passed over."""
     if journal.exists():
         for line in read_text(journal).splitlines():
@@ -142,7 +142,7 @@ class _Child:
         process = self._process
         if process.stdin is None or process.stdout is None:
             return None
-        timer = threading.Timer(PATIENCE, self._give_up)
+        timer = threading.Timer(TIMEOUT_SECONDS, self._give_up)
         timer.start()
         try:
             process.stdin.write(json.dumps(vars(request)) + "\n")
@@ -169,4 +169,4 @@ class _Child:
             code = self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
-        return f"took longer than {PATIENCE:.0f} s" if self._late else f"the process ended with code {code}"
+        return f"took longer than {TIMEOUT_SECONDS:.0f} s" if self._late else f"the process ended with code {code}"

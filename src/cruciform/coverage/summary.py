@@ -8,7 +8,7 @@ from cruciform.sources.build_network import split_reference
 
 GOAL = 0.99
 
-PAGE = """# Coverage
+COVERAGE_PAGE = """# Coverage
 
 Every network that torchvision and timm list, and those of MONAI that `src/cruciform/sources/monai.py` lists, their
 convolutions converted by the scheme `{scheme}`:
@@ -91,7 +91,7 @@ def is_covered(finding: Finding) -> bool:
 def markdown(tallies: Sequence[Tally], findings: Sequence[Finding], *, scheme: str, circumstances: str) -> str:
     """Returns a page for the docs."""
     failures = [f"- `{f.reference}`: {f.failure}" for t in tallies for f in t.failed]
-    return PAGE.format(
+    return COVERAGE_PAGE.format(
         scheme=scheme,
         circumstances=circumstances,
         libraries="\n".join(map(_library, tallies)),

@@ -1,8 +1,8 @@
-"""Writes shards: tar files of samples, an index, a manifest.
+"""Write shards: tar files of samples, an index, a manifest.
 
-The same input gives the same bytes, however often it was interrupted and however many threads write. Which sample goes
-into which shard is decided first, from the sizes of the files alone. Then every shard is made by itself, under a hidden
-name until it is whole; its part of the index lies beside it in ``.parts`` until all are there.
+The same input gives the same bytes, whatever the interruptions and the number of threads. Samples are assigned to
+shards first, by the sizes of their files. Then every shard is written under a hidden name until it is complete; its
+part of the index is stored in ``.parts`` until all are written.
 """
 
 import csv
@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from cruciform.data.samples.pillow import Pillow
 from cruciform.data.sets.folder import SUFFIXES, check_size, decode, images_by_class
 from cruciform.data.sharding.shard_index import (
-    FORMAT,
     INDEX,
     MANIFEST,
     NAMES,
-    RECORD,
+    SAMPLE_RECORD,
+    SHARD_FORMAT,
     File,
     Manifest,
     about_sample,
@@ -46,9 +46,9 @@ class Item(NamedTuple):
     """A file that becomes a sample.
 
     Attributes:
-        path: Where it lies.
-        name: What it is called: its path below the given folder, or as the table has it.
-        label: Its class.
+        path: Its location.
+        name: Its path relative to the folder, or as in the CSV file.
+        label: Its class index.
         bytes: Its size.
     """
 
@@ -58,20 +58,20 @@ class Item(NamedTuple):
     bytes: int
 
     @property
-    def name_bytes(self) -> Any:  # bytes, which is the name of a field here
-        """Its name as the system has it, which need not be text."""
+    def name_bytes(self) -> Any:  # bytes; the field hides the type
+        """Its name as the file system stores it, which need not be valid text."""
         return self.name.encode("utf-8", "surrogateescape")
 
 
 @dataclass(frozen=True)
-class Writing:
+class ShardOptions:
     """How shards are written.
 
     Attributes:
-        size: Bytes of the files that go into one shard, at most, unless one alone has more.
-        short_side: Length that the shorter side of every image is brought to, as a JPEG; None: files as they are.
-        seed: Of the order of samples; None: that of their names.
-        threads: How many shards are written at once.
+        size: Largest size of a shard in bytes, unless a single file is larger.
+        short_side: Length that the shorter side of every image is resized to, as a JPEG; None: files are copied.
+        seed: Of the shuffled order of samples; None: the order of their names.
+        threads: Number of shards written at once.
     """
 
     size: int = 256 * 10**6
@@ -85,30 +85,30 @@ class Listing:
     """The samples to write.
 
     Attributes:
-        items: In the order in which they are written.
-        classes: The names of the classes.
+        items: In the order of their names.
+        classes: The class names.
     """
 
     items: tuple[Item, ...]
     classes: tuple[str, ...]
 
 
-def list_items(given: Path) -> Listing:
-    """Lists the images of a folder with one folder for each class, or of a CSV file with the columns path and label."""
-    if given.is_dir():
-        found = images_by_class(given)
+def list_items(images: Path) -> Listing:
+    """List the images of a folder with one subfolder for each class, or of a CSV file with columns path and label."""
+    if images.is_dir():
+        found = images_by_class(images)
         classes = list(found)
         rows = [(path, f"{label}/{path.name}", label) for label, paths in found.items() for path in paths]
-    elif given.suffix == ".csv" and given.is_file():
-        rows = list(_rows(given))
+    elif images.suffix == ".csv" and images.is_file():
+        rows = list(_rows(images))
         classes = sorted({label for _, _, label in rows})
     else:
-        raise DataError(f"{given} is neither a folder of classes nor a .csv file with the columns path and label")
+        raise DataError(f"{images} is neither a folder of classes nor a .csv file with the columns path and label")
     if not rows:
-        raise DataError(f"{given} holds no images; expected {given}/CLASS/*.jpg (or .png, .webp)")
+        raise DataError(f"{images} contains no images; expected {images}/CLASS/*.jpg (or .png, .webp)")
     for label in classes:
-        if not label.isprintable():  # a name that is no text in UTF-8 has surrogates in it
-            raise DataError(f"{given} has a class {label!r}, whose name can't be written down; rename it")
+        if not label.isprintable():  # a name that is not valid UTF-8 has surrogates
+            raise DataError(f"{images} has a class {label!r}, whose name is not printable; rename it")
     number = {label: index for index, label in enumerate(classes)}
     items = tuple(Item(path, name, number[label], _size(path)) for path, name, label in rows)
     return Listing(items, tuple(classes))
@@ -116,16 +116,20 @@ def list_items(given: Path) -> Listing:
 
 def _rows(table: Path) -> Iterator[tuple[Path, str, str]]:
     try:
-        with io.TextIOWrapper(open_regular(table), "utf-8-sig", newline="") as file:  # spreadsheets begin with a mark
+        with io.TextIOWrapper(
+            open_regular(table), "utf-8-sig", newline=""
+        ) as file:  # spreadsheets write a byte order mark
             reader = csv.DictReader(file)
             if not {"path", "label"} <= set(reader.fieldnames or ()):
                 raise DataError(f"{table} needs the columns path and label, not {', '.join(reader.fieldnames or ())}")
             for row in reader:
                 name, label = row["path"], row["label"]
-                # Files are copied as they are: what is not named as an image is none of a data set's business.
+                # Files are copied without decoding, so they must at least be named as images.
                 if not (name and label) or Path(name).suffix.lower() not in SUFFIXES:
                     names = ", ".join(sorted(SUFFIXES))
-                    raise DataError(f"{table}, line {reader.line_num}: needs a path that ends in {names}, and a label")
+                    raise DataError(
+                        f"{table}, line {reader.line_num}: needs a path with the suffix {names}, and a label"
+                    )
                 yield table.parent / name, name, label
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{table} can't be read as a table: {error}") from error
@@ -137,7 +141,7 @@ def _size(path: Path) -> int:
     except (OSError, ValueError) as error:  # a name with a zero byte in it is a ValueError
         raise DataError(f"{path} can't be read: {error}") from error
     if not S_ISREG(status.st_mode):
-        raise DataError(f"{path} is no file")
+        raise DataError(f"{path} is not a file")
     try:
         check_size(status.st_size)
     except DataError as error:
@@ -146,33 +150,37 @@ def _size(path: Path) -> int:
 
 
 def write_shards(
-    listing: Listing, out: Path, writing: Writing, *, advance: Callable[[int, int], None] = lambda done, of: None
+    listing: Listing,
+    out: Path,
+    options: ShardOptions,
+    *,
+    on_progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Manifest:
-    """Writes a set of shards, or the rest of one that was interrupted.
+    """Write a set of shards, or resume an interrupted call.
 
     Args:
-        listing: What to write.
+        listing: The samples.
         out: The folder to write into.
-        writing: How.
-        advance: Told how many samples of how many are written.
+        options: How they are written.
+        on_progress: Called with the number of samples written, and of all.
     """
     if (out / MANIFEST).exists():
-        raise DataError(f"{out} holds a whole set of shards already; choose another folder, or delete it")
-    items = _ordered(listing.items, writing.seed)
-    pieces = list(_pieces(items, writing.size))
+        raise DataError(f"{out} already contains a complete set of shards; choose another folder, or delete it")
+    items = _ordered(listing.items, options.seed)
+    pieces = list(_pieces(items, options.size))
     parts = out / PARTS
-    _begin(parts, items, writing)
+    _begin(parts, items, options)
     shards: list[File | None] = [None] * len(pieces)
     done = 0
-    with ThreadPoolExecutor(max(1, writing.threads)) as pool:
+    with ThreadPoolExecutor(max(1, options.threads)) as pool:
         tasks = {
-            pool.submit(_write_shard, out, number, piece, items, writing): number for number, piece in enumerate(pieces)
+            pool.submit(_write_shard, out, number, piece, items, options): number for number, piece in enumerate(pieces)
         }
         try:
             for task in as_completed(tasks):
                 shards[tasks[task]] = task.result()
                 done += len(pieces[tasks[task]])
-                advance(done, len(items))
+                on_progress(done, len(items))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
@@ -188,7 +196,7 @@ def _ordered(items: Sequence[Item], seed: int | None) -> list[Item]:
 
 def _pieces(items: Sequence[Item], size: int) -> Iterator[range]:
     if size < 1:
-        raise OptionError(f"a shard of {size} bytes holds nothing; give --size 256MB")
+        raise OptionError(f"the shard size must be 1 byte or more, as 256 MB; not {size}")
     first = filled = 0
     for index, item in enumerate(items):
         if index > first and filled + item.bytes > size:
@@ -198,36 +206,34 @@ def _pieces(items: Sequence[Item], size: int) -> Iterator[range]:
     yield range(first, len(items))
 
 
-def _begin(parts: Path, items: Sequence[Item], writing: Writing) -> None:
-    """Makes the folder of parts, or finds that it is of the same plan."""
-    digest = hashlib.sha256(repr((FORMAT, writing.size, writing.short_side)).encode())
+def _begin(parts: Path, items: Sequence[Item], options: ShardOptions) -> None:
+    """Create the folder of parts, or check that it belongs to the same images and options."""
+    digest = hashlib.sha256(repr((SHARD_FORMAT, options.size, options.short_side)).encode())
     for item in items:
         digest.update(item.name_bytes + f"\0{item.label}\0{item.bytes}\n".encode())
     plan = parts / "plan"
     if plan.is_file() and read_text(plan) != digest.hexdigest():
-        raise DataError(
-            f"{parts.parent} was begun with other images or options; finish it with those, or delete it to begin anew"
-        )
+        raise DataError(f"{parts.parent} was started with other images or options; finish it with those, or delete it")
     parts.mkdir(parents=True, exist_ok=True)
     write_text(plan, digest.hexdigest())
 
 
-def _write_shard(out: Path, number: int, piece: range, items: Sequence[Item], writing: Writing) -> File:
+def _write_shard(out: Path, number: int, piece: range, items: Sequence[Item], options: ShardOptions) -> File:
     name = f"shard-{number:06d}.tar"
     beside = out / PARTS / f"{number:06d}.json"
     if beside.is_file():
         known = json.loads(read_text(beside))
         file = File(**known["file"])
-        # What a power cut left of the records is found out by their number.
+        # A power cut may have truncated the records.
         kept = _count(beside.with_suffix(".npy")) == len(piece) and (out / name).is_file()
         if kept and (out / name).stat().st_size == file.bytes and sha256(out / name) == file.sha256:
             return file
     hidden = out / PARTS / name
-    records = np.zeros(len(piece), RECORD)
+    records = np.zeros(len(piece), SAMPLE_RECORD)
     with hidden.open("wb") as tar:
         for row, index in enumerate(piece):
             item = items[index]
-            data, suffix = _bytes_of(item, writing.short_side)
+            data, suffix = _bytes_of(item, options.short_side)
             key = f"{index:09d}"
             check = checksum(data, about_sample(index, item.label, item.name_bytes))
             records[row] = (number, item.label, tar.tell() + BLOCK, len(data), check, 0)
@@ -258,7 +264,7 @@ def _bytes_of(item: Item, short_side: int | None) -> tuple[bytes, str]:
         raise DataError(f"{item.path} can't be read: {error}") from error
     if short_side is None:
         if len(data) != item.bytes:
-            raise DataError(f"{item.path} has changed while it was written: {len(data):,} bytes, not {item.bytes:,}")
+            raise DataError(f"{item.path} changed while it was being written: {len(data):,} bytes, not {item.bytes:,}")
         return data, item.path.suffix.lower()
     try:
         image = decode(data, short_side)
@@ -270,7 +276,7 @@ def _bytes_of(item: Item, short_side: int | None) -> tuple[bytes, str]:
 
 
 def _add(tar: Any, name: str, data: bytes) -> None:
-    """Adds a member as every tar reads it: no owner, no time, nothing that differs from machine to machine."""
+    """Add a member without owner and time, so that the bytes don't depend on the machine."""
     header = tarfile.TarInfo(name)
     header.size, header.mode = len(data), 0o644
     tar.write(header.tobuf(tarfile.USTAR_FORMAT))

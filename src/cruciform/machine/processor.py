@@ -12,7 +12,7 @@ INSTRUCTIONS = {
     "fp16": ("amx_fp16", "avx512_fp16", "asimdhp", "fphp"),
 }
 """What Linux calls the instructions for each kind of number, on x86 and on ARM."""
-OTHERS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimd", "asimddp", "i8mm", "sve")
+OTHER_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimd", "asimddp", "i8mm", "sve")
 """More that speeds depend on."""
 CPUINFO = Path("/proc/cpuinfo")
 """Where Linux tells of its processors; other systems have no such file."""
@@ -25,8 +25,8 @@ def name() -> str:
 
 
 def instructions() -> list[str]:
-    """Returns which of INSTRUCTIONS and OTHERS the processor has; none where the system does not tell."""
-    known = {*OTHERS, *(flag for flags in INSTRUCTIONS.values() for flag in flags)}
+    """Returns which of INSTRUCTIONS and OTHER_FEATURES the processor has; none where the system does not tell."""
+    known = {*OTHER_FEATURES, *(flag for flags in INSTRUCTIONS.values() for flag in flags)}
     return sorted(known & _flags())
 
 

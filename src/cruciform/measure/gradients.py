@@ -44,7 +44,7 @@ PAPER_BLOCKS = 7  # conv2 to conv8 of the paper's VGG networks
 PAPER_BAND = 10.0
 NORMALIZATION_GROWTH = math.pi / (math.pi - 1)
 NORMALIZATIONS_AT_MOST = 50
-COLUMNS = ("block", "on the deepest path", "gradient in / out", "activation out / in")
+DIAGNOSIS_COLUMNS = ("block", "on the deepest path", "gradient in / out", "activation out / in")
 TRAINED = "no verdict: these weights are trained, and the doctor judges starting points"
 
 
@@ -124,7 +124,7 @@ class Diagnosis:
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
-        """The cells of a table with a row for each block; ``COLUMNS`` names them."""
+        """The cells of a table with a row for each block; ``DIAGNOSIS_COLUMNS`` names them."""
         return [(block.name, "yes" if block.on_path else "", *block.ratios) for block in self.blocks]
 
     @property
@@ -135,7 +135,7 @@ class Diagnosis:
 
     def __str__(self) -> str:
         lines = (self.finding, self.note, self.advice, self.verdict)
-        return "\n".join([text_table(COLUMNS, self.rows, left=2), *filter(None, lines)])
+        return "\n".join([text_table(DIAGNOSIS_COLUMNS, self.rows, left=2), *filter(None, lines)])
 
 
 def diagnose(

@@ -18,7 +18,7 @@ from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import plan_of
 from cruciform.schemes import full
 
-WARM_UP = 1
+WARM_UP_ROUNDS = 1
 
 
 class LayerSeconds(NamedTuple):
@@ -77,13 +77,13 @@ def time_layers(
     try:
         torch.set_num_threads(1)
         with in_mode(model, training=False), torch.inference_mode():
-            for turn in range(WARM_UP + rounds):
+            for turn in range(WARM_UP_ROUNDS + rounds):
                 seen.clear()
                 for chosen in passes:
                     timed.clear()
                     timed.update(chosen)
                     model(x)
-                if turn >= WARM_UP:
+                if turn >= WARM_UP_ROUNDS:
                     best |= {module: min(seconds, best.get(module, seconds)) for module, seconds in seen.items()}
     finally:
         torch.set_num_threads(threads)

@@ -7,7 +7,6 @@ names the layer. Tensors live on the meta device, so a count takes no arithmetic
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -18,9 +17,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from cruciform.errors import CountError, ShapeError, first_line
 from cruciform.measure.closed_form import work_of
 from cruciform.measure.dry_run import META, call_with, let_norms_run_on_one_input, shapes_of, state_on, zero_input
+from cruciform.measure.network_profile import LayerCount, Profile
 from cruciform.measure.state_guard import in_mode
 from cruciform.measure.trace import (
-    CONVOLUTIONS,
+    CONVOLUTION_CALLS,
     Call,
     Tracer,
     checked_size,
@@ -35,7 +35,7 @@ from cruciform.spec import Ints
 aten = torch.ops.aten
 
 # Calls that move no data or only look at it; all others that are not counted are named in the profile.
-FREE = frozenset(
+UNCOUNTED_CALLS = frozenset(
     "__get__ __set__ size dim numel is_floating_point view view_as reshape flatten unflatten permute transpose "
     "squeeze unsqueeze expand expand_as chunk split narrow detach contiguous __getitem__ dropout to type".split()
 )
@@ -63,56 +63,6 @@ BY_SHAPES: dict[Any, Any] = {
     aten.conv_tbc: lambda x, w, *_, out_shape, **__: 2 * prod(out_shape) * prod(w[:-1]),
     aten._trilinear: lambda *shapes, **_: _flops_of_three(*shapes[:7]),
 }
-
-
-@dataclass
-class LayerCount:
-    """What one layer costs.
-
-    Attributes:
-        name: Its dotted name; empty for work done by the network itself.
-        kind: The class of the module.
-        plan: How it is computed, where it has a plan.
-        output: The shape of its last output without the batch.
-        inputs: Batch and spatial size of the input of each convolution that it called.
-        params: Parameters that are its own and of no layer before it.
-        macs: Multiply-accumulates.
-        macs_paper: The same by the paper's rule: each bias counted once.
-    """
-
-    name: str
-    kind: str
-    plan: str = ""
-    output: tuple[int, ...] = ()
-    inputs: list[tuple[int, ...]] = field(default_factory=list)
-    params: int = 0
-    macs: int = 0
-    macs_paper: int = 0
-
-
-@dataclass(frozen=True)
-class Profile:
-    """What a network costs.
-
-    Attributes:
-        layers: Every layer with parameters or work, in the order of the network.
-        input_size: Channels and spatial size of the input.
-        params: All parameters.
-        macs: All multiply-accumulates of one input.
-        macs_paper: The same by the paper's rule.
-        outputs: The shapes of what the network returned, without the batch.
-        uncounted: Operations that no count includes (pooling, activations, ...), and how often each was called.
-        notes: What else a reader of the numbers must know.
-    """
-
-    layers: tuple[LayerCount, ...]
-    input_size: tuple[int, ...]
-    params: int
-    macs: int
-    macs_paper: int
-    outputs: tuple[tuple[int, ...], ...] = ()
-    uncounted: Mapping[str, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
 
 
 def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = False) -> Profile:
@@ -195,9 +145,9 @@ class _Meter(Tracer):
         if work is not None:
             row.macs += macs
             row.macs_paper += macs + biases
-            if call.module is not None or call.operation in CONVOLUTIONS:
+            if call.module is not None or call.operation in CONVOLUTION_CALLS:
                 row.inputs.append(self._input_of(call))
-        elif call.operation not in FREE and any(True for _ in tensors_in(output)):
+        elif call.operation not in UNCOUNTED_CALLS and any(True for _ in tensors_in(output)):
             self.uncounted[call.operation] += 1
         if isinstance(output, Tensor) and (work is not None or not row.output):
             row.output = tuple(output.shape[1:])

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from cruciform.measure.trace import CONVOLUTIONS, Call, Tracer, first_argument, tensors_in
+from cruciform.measure.trace import CONVOLUTION_CALLS, Call, Tracer, first_argument, tensors_in
 
 # What may stand behind a convolution and still belong to its block.
 NORMALIZATIONS = frozenset({"batch_norm", "instance_norm", "group_norm", "layer_norm"})
@@ -90,7 +90,7 @@ class GradientTape(Tracer):
 
     def before(self, call: Call) -> None:
         """Opens a block at a convolution."""
-        if call.module is None and call.operation not in CONVOLUTIONS:
+        if call.module is None and call.operation not in CONVOLUTION_CALLS:
             return
         x = first_argument(call)
         if not (x.requires_grad and torch.is_grad_enabled()):

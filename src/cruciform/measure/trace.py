@@ -20,7 +20,7 @@ from torch.utils.hooks import RemovableHandle
 from cruciform.errors import ShapeError, SpecError, first_line, reraise_as
 from cruciform.nn.composite import CompositeConv
 
-CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
+CONVOLUTION_CALLS = frozenset({"conv1d", "conv2d", "conv3d"})
 PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 Args = tuple[Any, ...]

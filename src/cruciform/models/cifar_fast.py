@@ -7,6 +7,7 @@ scheme. What low rank saves can be spent on depth: a third convolution a block, 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +37,8 @@ class CifarFastConfig(NetworkConfig):
         activation: ``gelu``, ``relu``, ``silu`` or ``hardswish``.
         scale: What the logits are multiplied by.
     """
+
+    smallest_input: ClassVar[int] = 16
 
     num_classes: int = 10
     input_size: int = 32
@@ -142,7 +145,7 @@ class CifarFast(Network):
 MODELS.add("cifar_fast", CifarFastConfig())
 MODELS.add("cifar_fast_lr", CifarFastConfig(schemes=(("lr",) * 2,) * 3))
 MODELS.add("cifar_fast_cross", CifarFastConfig(schemes=(("cross:full=0.25",) * 2,) * 3))
-THREE = (("lr",) * 3,) * 3
-MODELS.add("cifar_fast_lr3", CifarFastConfig(schemes=THREE, residual=True))
+THREE_LR_LAYERS = (("lr",) * 3,) * 3
+MODELS.add("cifar_fast_lr3", CifarFastConfig(schemes=THREE_LR_LAYERS, residual=True))
 # What is left of the saving goes into the last block, where maps are small: a half wider there for a sixth more MACs.
-MODELS.add("cifar_fast_lr3_wide", CifarFastConfig(schemes=THREE, residual=True, widths=(64, 256, 384)))
+MODELS.add("cifar_fast_lr3_wide", CifarFastConfig(schemes=THREE_LR_LAYERS, residual=True, widths=(64, 256, 384)))

@@ -5,7 +5,7 @@ the pooling inside the modules is a maximum (the paper's text says average; the 
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +32,7 @@ class Inception(NamedTuple):
         return self.one + self.three + self.five + self.project
 
 
-MODULES = (
+INCEPTION_MODULES = (
     Inception("3a", 64, 96, 128, 16, 32, 32),
     Inception("3b", 128, 128, 192, 32, 96, 64),
     Inception("4a", 192, 96, 208, 16, 48, 64),
@@ -59,6 +59,8 @@ class GoogLeNetConfig(NetworkConfig):
         auxiliary: Whether there are auxiliary classifiers, which run in training only.
         dropout: Dropout before the classifier.
     """
+
+    smallest_input: ClassVar[int] = 80
 
     scheme: str | Scheme = "full"
     stem_scheme: str | Scheme = "full"
@@ -107,7 +109,7 @@ class GoogLeNet(Network):
         self.inceptions = nn.ModuleDict()
         self.heads = nn.ModuleDict()
         c = 192
-        for module in MODULES:
+        for module in INCEPTION_MODULES:
             self.inceptions[module.name] = InceptionModule(c, module, config.scheme)
             c = module.width
             if config.auxiliary and module.name in AUXILIARY_AFTER:
@@ -121,7 +123,7 @@ class GoogLeNet(Network):
         # What reads the same input, the pooling projection included, shares its fan-out.
         self.siblings = [
             [f"inceptions.{module.name}.{branch}.0" for branch in ("one", "reduce3", "reduce5", "project")]
-            for module in MODULES
+            for module in INCEPTION_MODULES
         ]
 
     def forward(self, x: Tensor) -> Tensor | TrainingLogits:

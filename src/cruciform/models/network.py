@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -59,7 +60,10 @@ class NetworkConfig(ABC):
         num_classes: Classes to tell apart.
         in_channels: Channels of the images.
         input_size: Height and width of the images that the network is built for.
+        smallest_input: Height and width of the smallest images that the family can be built for.
     """
+
+    smallest_input: ClassVar[int] = 32
 
     num_classes: int = 1000
     in_channels: int = 3
@@ -81,8 +85,8 @@ class NetworkConfig(ABC):
         """Builds the network."""
 
 
-MODELS: Registry[NetworkConfig] = Registry("model")
-"""All networks by name. A family registers its own; ``cruciform.models.zoo`` knows the families."""
+MODELS: Registry[NetworkConfig] = Registry("network", package="cruciform.models", group="cruciform.models")
+"""All networks of the zoo by name. A family is a file of this package, or an entry point of another package."""
 
 
 def conv_layer(spec: ConvSpec, scheme: str | Scheme = "full") -> nn.Module:

@@ -5,7 +5,7 @@ convolution, the last one included.
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from torch import Tensor, nn
 
@@ -29,7 +29,7 @@ POINTWISE = ((160, 96), (192, 192), (192,))
 
 FIVE: Blocks = ((Spatial(5, 192),), (Spatial(5, 192),), (Spatial(3, 192),))
 # Of the two layers that replace conv2 the second has 3·192·192 weights by the published counts: it is low-rank.
-THREE: Blocks = ((Spatial(3, 192),), (Spatial(3, 192), Spatial(3, 192, "lr")), (Spatial(3, 192),))
+THREE_BLOCKS: Blocks = ((Spatial(3, 192),), (Spatial(3, 192), Spatial(3, 192, "lr")), (Spatial(3, 192),))
 THREE_PRINTED: Blocks = ((Spatial(3, 192),), (Spatial(3, 192),) * 2, (Spatial(3, 192),))
 THREE_LR: Blocks = tuple(tuple(layer._replace(scheme="lr") for layer in block) for block in THREE_PRINTED)
 
@@ -43,6 +43,8 @@ class NiNConfig(NetworkConfig):
         second_pool: The pooling behind the second block: average in the Caffe model, maximum in the original.
         dropout: Dropout behind the two poolings.
     """
+
+    smallest_input: ClassVar[int] = 16
 
     num_classes: int = 10
     input_size: int = 32
@@ -103,6 +105,6 @@ class NiN(Network):
 
 
 MODELS.add("nin", NiNConfig())
-MODELS.add("nin_c3", NiNConfig(blocks=THREE))
+MODELS.add("nin_c3", NiNConfig(blocks=THREE_BLOCKS))
 MODELS.add("nin_c3_printed", NiNConfig(blocks=THREE_PRINTED))
 MODELS.add("nin_c3_lr", NiNConfig(blocks=THREE_LR))

@@ -1,4 +1,4 @@
-"""The zoo: how a network is made by its name. A new family is imported here, which registers its networks."""
+"""The zoo: create networks by name. A new family is one file of this package, which registers its networks."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 import torch
 
 from cruciform.errors import OptionError
-from cruciform.models import cifar_fast, googlenet, nin, vgg  # noqa: F401
 from cruciform.models.network import MODELS, Network, NetworkConfig
 from cruciform.nn.initialize import initialize_
 from cruciform.registry import did_you_mean
@@ -44,5 +43,5 @@ def create_model(
 
 
 def list_models() -> list[str]:
-    """Returns the names of all networks, in the order of the alphabet: that of imports depends on who imports first."""
+    """Return the names of all networks of the zoo, in alphabetical order."""
     return sorted(MODELS.names())

@@ -16,8 +16,8 @@ from cruciform.nn.symbolic import leaf_call, refuse_script
 from cruciform.plan import FilterGroup, LayerPlan, group_padding
 from cruciform.spec import ConvSpec, Ints, Pads
 
-CONVOLUTIONS: Final[dict[int, Callable[..., Tensor]]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
-STRIDED: Final[dict[int, Callable[..., Tensor]]] = {1: F.conv1d, 2: strided_conv2d, 3: strided_conv3d}
+FUNCTIONAL_CONVOLUTIONS: Final[dict[int, Callable[..., Tensor]]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+STRIDED_CONVOLUTIONS: Final[dict[int, Callable[..., Tensor]]] = {1: F.conv1d, 2: strided_conv2d, 3: strided_conv3d}
 
 
 class CompositeConv(nn.Module):
@@ -163,7 +163,7 @@ class _GroupConv:
     def __init__(self, spec: ConvSpec, group: FilterGroup) -> None:
         pads = group_padding(spec, group)
         native = spec.padding_mode == "zeros" and all(before == after >= 0 for before, after in pads)
-        self.convolve = (STRIDED if max(spec.stride) > 1 else CONVOLUTIONS)[spec.rank]
+        self.convolve = (STRIDED_CONVOLUTIONS if max(spec.stride) > 1 else FUNCTIONAL_CONVOLUTIONS)[spec.rank]
         self.geometry: tuple[Ints, Ints, Ints, int] = (
             spec.stride,
             tuple(before for before, _ in pads) if native else (0,) * spec.rank,

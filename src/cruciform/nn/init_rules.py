@@ -35,7 +35,7 @@ from cruciform.spec import ConvSpec, Ints
 
 DEFAULT_RULE = "paper-completed"
 NORMED_RULE = "pytorch"
-"""Where the network has norms: docs/concepts/initialisation.md has what was measured."""
+"""Where the network has norms: docs/concepts/initialization.md has what was measured."""
 
 
 @dataclass(frozen=True)

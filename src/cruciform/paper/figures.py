@@ -19,13 +19,13 @@ from cruciform.paper.access import dense_access, group_access
 from cruciform.paper.measured import OwnPoint, own_points
 from cruciform.paper.published import published_timings, rivals
 from cruciform.paper.tables import CheckedRow, check_tables
-from cruciform.paper.timings import NAME as TIMINGS
-from cruciform.paper.timings import count_groups, parts
+from cruciform.paper.timings import TIMINGS_FILE as TIMINGS
+from cruciform.paper.timings import count_groups, timed_parts
 from cruciform.plan import FilterGroup
 from cruciform.plot.connections import draw_connections
 from cruciform.plot.filters import draw_cross
 from cruciform.plot.methods import Method, draw_methods
-from cruciform.plot.style import save
+from cruciform.plot.style import save_picture
 from cruciform.plot.timings import draw_timings
 from cruciform.plot.tradeoff import Panel, Spot, draw_tradeoff
 from cruciform.registry import Registry
@@ -105,7 +105,7 @@ def draw_figures(
             yield Drawn(name, None, str(reason))
             continue
         path = folder / f"{name}.{ending}"
-        save(figure, path)
+        save_picture(figure, path)
         yield Drawn(name, path, note)
 
 
@@ -213,7 +213,7 @@ def timings(material: Material) -> "tuple[Figure, str]":
         return draw_timings([name for name, _ in counted], rows, source=source), note
     result = json.loads(read_text(path))
     details = result["details"]
-    if details["input_size"] != parts()[0].size:
+    if details["input_size"] != timed_parts()[0].size:
         note = f"no times of our own: those of {path} are for images of {details['input_size']} pixels"
         return draw_timings([name for name, _ in counted], rows, source=source), note
     rows[f"ours, {details['target']}, one thread"] = ("ms", [one["milliseconds"] for one in details["layers"]])

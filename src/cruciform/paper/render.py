@@ -10,7 +10,7 @@ TITLES = {
     "googlenet": "GoogLeNet on ILSVRC 2012",
     "nin_cifar10": "Network-in-Network on CIFAR-10",
 }
-COLUMNS = (
+PAPER_COLUMNS = (
     "network",
     "top-1 %",
     "top-5 %",
@@ -46,7 +46,7 @@ def by_table(rows: Sequence[CheckedRow]) -> dict[str, list[CheckedRow]]:
 
 def markdown_table(rows: Sequence[CheckedRow]) -> str:
     """Returns one table; numbers that are not the published ones are bold."""
-    lines = [f"| {' | '.join(COLUMNS)} |", f"|---|{'---:|' * (len(COLUMNS) - 1)}"]
+    lines = [f"| {' | '.join(PAPER_COLUMNS)} |", f"|---|{'---:|' * (len(PAPER_COLUMNS) - 1)}"]
     for row in rows:
         cells = _cells(row)
         for index, (number, published) in _compared(row).items():
@@ -62,9 +62,9 @@ def latex_table(rows: Sequence[CheckedRow], *, caption: str, label: str) -> str:
         r"\begin{table}[htb]",
         r"\centering",
         r"\resizebox{\textwidth}{!}{%",
-        rf"\begin{{tabular}}{{l{'r' * (len(COLUMNS) - 1)}}}",
+        rf"\begin{{tabular}}{{l{'r' * (len(PAPER_COLUMNS) - 1)}}}",
         r"\toprule",
-        " & ".join(column.translate(LATEX) for column in COLUMNS) + r" \\",
+        " & ".join(column.translate(LATEX) for column in PAPER_COLUMNS) + r" \\",
         r"\midrule",
     ]
     for row in rows:

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from cruciform.measure.macs import Profile, profile
+from cruciform.measure.macs import profile
+from cruciform.measure.network_profile import Profile
 from cruciform.models.model_card import Published, published_rows
 from cruciform.models.zoo import create_model
 

@@ -24,7 +24,7 @@ from cruciform.plan import FilterGroup, LayerPlan
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
 
-NAME = "paper-timings.json"
+TIMINGS_FILE = "paper-timings.json"
 NETWORK = "vgg11_gmp_lr"
 
 
@@ -62,10 +62,10 @@ class TimedPart:
 
 def count_groups() -> list[tuple[str, int]]:
     """Returns (layer, multiply-accumulates) of every group by the paper's rule, in the paper's order."""
-    return [(part.layer, part.macs) for part in parts()]
+    return [(part.layer, part.macs) for part in timed_parts()]
 
 
-def parts(input_size: int | None = None) -> list[TimedPart]:
+def timed_parts(input_size: int | None = None) -> list[TimedPart]:
     """Returns the filter groups of gmp-lr under the names of the paper's figure.
 
     Args:

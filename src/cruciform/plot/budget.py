@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from cruciform.plot.style import BLUE, GREEN, GREY, ORANGE, new_figure, save
+from cruciform.plot.style import BLUE, GREEN, GREY, ORANGE, new_figure, save_picture
 
 
 def draw_front(
@@ -17,7 +17,7 @@ def draw_front(
     axes.set_xlabel(f"the whole network, {unit}")
     axes.set_ylabel("value: share of kernel energy kept (a proxy)")
     axes.legend(fontsize="small", framealpha=0.85, edgecolor="none", loc="lower right")
-    save(figure, path)
+    save_picture(figure, path)
 
 
 def draw_layers(layers: Sequence[tuple[str, str, float, float]], path: Path) -> None:
@@ -36,4 +36,4 @@ def draw_layers(layers: Sequence[tuple[str, str, float, float]], path: Path) -> 
     axes.invert_yaxis()
     axes.set_xlabel("milliseconds, in its surroundings")
     axes.legend(fontsize="small", framealpha=0.85, edgecolor="none")
-    save(figure, path)
+    save_picture(figure, path)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from cruciform.plot.style import new_figure, save
+from cruciform.plot.style import new_figure, save_picture
 
 MOST_WRITTEN = 25  # classes, above which numbers and names would not be readable
 
@@ -27,4 +27,4 @@ def draw_confusion(confusion: Sequence[Sequence[int]], classes: Sequence[str], p
     axes.set_xlabel("taken for")
     axes.set_ylabel("is")
     axes.set_title(title)
-    save(figure, path)
+    save_picture(figure, path)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from cruciform.plot.style import GREY, INK, SMALL
+from cruciform.plot.style import FONT_SIZE, GREY, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -163,7 +163,7 @@ def label_points(
     names: Sequence[str],
     *,
     others: Sequence[tuple[float, float]] = (),
-    size: float = SMALL,
+    size: float = FONT_SIZE,
 ) -> None:
     """Writes names beside points, in the coordinates of the axes; call it when all else is drawn and scaled.
 

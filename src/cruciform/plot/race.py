@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 
-from cruciform.plot.style import BLUE, GREEN, GREY, ORANGE, new_figure, save
+from cruciform.plot.style import BLUE, GREEN, GREY, ORANGE, new_figure, save_picture
 
 AccuracyCurve = Sequence[tuple[float, float]]
 
@@ -31,7 +31,7 @@ def draw_race(runs: Mapping[str, Sequence[AccuracyCurve]], path: Path) -> None:
     several = any(len(curves) > 1 for curves in runs.values())
     axes.set_title("Mean over seeds, and from the worst to the best of them" if several else "One seed each")
     axes.legend(loc="lower right", fontsize="small", framealpha=0.85, edgecolor="none")
-    save(figure, path)
+    save_picture(figure, path)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -19,11 +19,11 @@ from cruciform.deployment.targets.target import Engine
 from cruciform.errors import DataError, DeployError, OptionError, RecipeError, first_line, reraise_as
 from cruciform.files import MANIFEST, read_bytes
 from cruciform.prediction.request import ARTIFACT, RUN, check_model
-from cruciform.store.directory import input_size, interface_of, load
+from cruciform.store.directory import interface_of, load, saved_input_size
 from cruciform.store.interface import Interface, read_interface
 from cruciform.training.evaluate_run import OF_IMAGES, trained_network
 from cruciform.training.recipe.recipe import DataTable, Transforms
-from cruciform.training.recipe.table import read_table
+from cruciform.training.tables.table import read_table
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def open_predictor(model: str, *, threads: int = 1, trust: bool = False) -> Pred
         trained = trained_network(path)
         return from_network(trained.model, trained.input_size, trained.interface, name=model)
     interface = _usable(interface_of(path), model)
-    return from_network(load(path), input_size(path), interface, name=model)
+    return from_network(load(path), saved_input_size(path), interface, name=model)
 
 
 def from_artifact(artifact: Artifact) -> Predictor:

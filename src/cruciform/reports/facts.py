@@ -13,7 +13,8 @@ from cruciform.files import read_json
 from cruciform.measure.filters import LayerFilters, network_filters
 from cruciform.measure.gradients import Diagnosis, diagnose
 from cruciform.measure.latency import LayerSeconds, time_layers
-from cruciform.measure.macs import LayerCount, profile
+from cruciform.measure.macs import profile
+from cruciform.measure.network_profile import LayerCount
 from cruciform.measure.record import circumstances
 from cruciform.nn.inspect import plan_of
 from cruciform.plan import LayerPlan

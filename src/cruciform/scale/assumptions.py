@@ -66,7 +66,7 @@ def assume(changes: list[str]) -> Assumptions:
     return Assumptions(**values)
 
 
-def describe(assumptions: Assumptions) -> list[tuple[str, float, str, str]]:
+def describe_assumptions(assumptions: Assumptions) -> list[tuple[str, float, str, str]]:
     """Returns name, value, unit and source of each."""
     default = Assumptions()
     rows = []

@@ -1,12 +1,14 @@
-"""The names of all networks, known without their libraries: a mistyped name is answered at once, and without torch.
+"""The names of all networks, known without their libraries: a typo is answered at once, and without torch.
 
 ``names.json`` is written by ``benchmarks/list_networks.py``. Of libraries it holds what one version of each lists; it
-decides only where that version is installed, and serves for suggestions elsewhere.
+decides only where that version is installed, and serves for suggestions elsewhere. Of the zoo it holds the families
+that it was written with: where there are others, in this package or in plugins, the zoo itself is asked.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,12 @@ from cruciform.errors import UnknownNameError
 from cruciform.registry import close_names, did_you_mean, or_list
 
 ZOO = "zoo"
-NAMES = Path(__file__).with_name("names.json")
+NAMES_FILE = Path(__file__).with_name("names.json")
 
 
 @cache
 def _listed() -> Mapping[str, Any]:
-    return json.loads(NAMES.read_text("utf-8"))  # type: ignore[no-any-return]
+    return json.loads(NAMES_FILE.read_text("utf-8"))  # type: ignore[no-any-return]
 
 
 def list_sources() -> list[str]:
@@ -30,7 +32,10 @@ def list_sources() -> list[str]:
 def is_listed(reference: str) -> bool:
     """Tells whether a network is known by its source and name; without a source it is one of ours."""
     source, colon, name = reference.partition(":")
-    return name in _listed()["names"].get(source, ()) if colon else reference in _listed()["names"][ZOO]
+    if colon and source != ZOO:
+        return name in _listed()["names"].get(source, ())
+    own = name if colon else reference
+    return own in _listed()["names"][ZOO] or (_has_other_families() and own in _zoo())
 
 
 def check_listed(reference: str) -> None:
@@ -47,7 +52,7 @@ def check_listed(reference: str) -> None:
 def unknown_network(name: str) -> str:
     """Returns what to say of a name that no network of ours has."""
     return (
-        f"unknown model {name!r}.{_suggest(name)} See 'cruciform models', or type timm:NAME, torchvision:NAME, "
+        f"unknown network {name!r}.{_suggest(name)} See 'cruciform models', or type timm:NAME, torchvision:NAME, "
         "monai:NAME"
     )
 
@@ -60,11 +65,28 @@ def suggest_source(name: str) -> str:
 def _suggest(name: str, only: str | None = None) -> str:
     """Returns a hint at networks of nearly this name, each as it is to be typed; of one source, or of all."""
     references: dict[str, list[str]] = {}
-    for source, names in _listed()["names"].items():
+    listed = {**_listed()["names"], ZOO: _zoo() if _has_other_families() else _listed()["names"][ZOO]}
+    for source, names in listed.items():
         for known in names if only in (None, source) else ():
             references.setdefault(known.lower(), []).append(known if source == ZOO else f"{source}:{known}")
     close = [reference for key in close_names(name.lower(), references) for reference in references[key]]
     return f" Did you mean {or_list(close[:3])}?" if close else ""
+
+
+def families() -> list[str]:
+    """Return the files of the zoo, one for each family of networks."""
+    return sorted(path.stem for path in (Path(__file__).parents[1] / "models").glob("[!_]*.py"))
+
+
+def _has_other_families() -> bool:
+    """Tell whether the zoo has families that the list was written without."""
+    return bool(entry_points(group="cruciform.models")) or families() != _listed()["families"]
+
+
+def _zoo() -> Sequence[str]:
+    from cruciform.models.zoo import list_models  # imports torch
+
+    return list_models()
 
 
 def _installed(library: str) -> str | None:

@@ -26,7 +26,7 @@ def _build(name: str, options: Mapping[str, Any]) -> nn.Module:
     if name.endswith(("googlenet", "inception_v3")):
         extra["init_weights"] = False  # True, its default, warns of being slow
     model: nn.Module = models.get_model(checked_name(name, _names(), "torchvision"), weights=None, **extra, **options)
-    return parts(model)
+    return detector_parts(model)
 
 
 def _takes_backbone(name: str, models: Any) -> bool:
@@ -44,7 +44,7 @@ def _input_size(name: str, model: nn.Module) -> tuple[int, ...]:
     return (3, size, size)
 
 
-def parts(model: nn.Module) -> nn.Module:
+def detector_parts(model: nn.Module) -> nn.Module:
     """Returns a network that takes one tensor: a detector as its parts, optical flow on twice the same frame."""
     kind = type(model).__module__
     if kind.startswith("torchvision.models.detection"):

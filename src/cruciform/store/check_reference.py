@@ -5,9 +5,9 @@ from pathlib import Path
 
 from cruciform.errors import OptionError, UnknownNameError
 from cruciform.sources.network_names import check_listed, is_listed, list_sources, suggest_source, unknown_network
-from cruciform.store.recognize import ENDINGS, PICKLES, describe_path, is_saved
+from cruciform.store.recognize import FOREIGN_ENDINGS, PICKLES, describe_path, is_saved
 
-NETWORKS = (
+REFERENCE_FORMS = (
     "A network is given by a name of 'cruciform models', timm:NAME, torchvision:NAME, monai:NAME, "
     "package.module:function, a run, or a model directory"
 )
@@ -29,7 +29,7 @@ def check_reference(reference: str) -> str:
         return reference
     source, colon, _ = reference.partition(":")
     if _looks_like_a_path(reference):
-        raise OptionError(f"{describe_path(path)} {NETWORKS}")
+        raise OptionError(f"{describe_path(path)} {REFERENCE_FORMS}")
     if not colon:
         own = "package.module:function for a network of your own"
         raise UnknownNameError(f"{unknown_network(reference)}, or {own}. {NO_DIRECTORY}")
@@ -42,7 +42,7 @@ def check_reference(reference: str) -> str:
 
 def _looks_like_a_path(reference: str) -> bool:
     path = Path(reference)
-    known_ending = path.suffix.lower() in {*PICKLES, *ENDINGS}
+    known_ending = path.suffix.lower() in {*PICKLES, *FOREIGN_ENDINGS}
     return path.exists() or "/" in reference or reference.startswith((".", "~")) or known_ending
 
 

@@ -39,7 +39,7 @@ from cruciform.spec import check_keys
 from cruciform.store import recognize
 from cruciform.store.interface import Interface, read_interface
 
-FORMAT = 1
+CARD_FORMAT = 1
 MOST_INPUT = 1 << 28  # values of one input: volumes of 640 a side
 CARD, WEIGHTS, REPORT = recognize.CARD, recognize.WEIGHTS, "report.json"
 OURS = {CARD, WEIGHTS, REPORT, "README.md", "budget.md", "budget.json", "front.png", "layers.png"}
@@ -84,7 +84,7 @@ def save(
         classes: The names of the outputs, in their order; left out: not known.
     """
     directory = Path(directory)
-    refuse_to_overwrite(directory)
+    refuse_other_directory(directory)
     _refuse_collapsed(model)
     base = base or Base()
     interface = read_interface({"preprocessing": preprocessing, "classes": classes}, str(directory))
@@ -93,7 +93,7 @@ def save(
     with new_directory(directory) as part:
         save_model(model, str(part / WEIGHTS))
         card = {
-            "format": FORMAT,
+            "format": CARD_FORMAT,
             "base": {"reference": base.reference, "options": dict(base.options)},
             "input_size": list(report.input_size) if report.input_size else None,
             "layers": {name: plan.to_dict() for name, plan in converted_plans(model).items()},
@@ -225,7 +225,7 @@ def base_of(directory: Path | str) -> str | None:
     return saved_base(directory).reference
 
 
-def input_size(directory: Path | str) -> tuple[int, ...] | None:
+def saved_input_size(directory: Path | str) -> tuple[int, ...] | None:
     """Returns the size of the input that a directory names, where it names one."""
     size = _read_card(Path(directory))["input_size"]
     if not size:
@@ -306,8 +306,8 @@ def _read_card(directory: Path) -> dict[str, Any]:
         raise StoreError(f"{directory} is not a model directory: {why}") from error
     known = KEYS | (KNOWN_SINCE & set(card)) if isinstance(card, dict) else KEYS
     check_keys(card, known, str(path), StoreError)
-    if card["format"] != FORMAT:
-        raise StoreError(f"{path} has format {card['format']!r}; this version reads {FORMAT}")
+    if card["format"] != CARD_FORMAT:
+        raise StoreError(f"{path} has format {card['format']!r}; this version reads {CARD_FORMAT}")
     check_keys(card["base"], {"reference", "options"}, f"base in {path}", StoreError)
     check_keys(card["weights"], {"sha256"}, f"weights in {path}", StoreError)
     base, layers = card["base"], card["layers"]
@@ -334,7 +334,7 @@ def copy_network(directory: Path, to: Path) -> None:
                 shutil.copyfile(directory / name, part / name)
 
 
-def refuse_to_overwrite(directory: Path) -> None:
+def refuse_other_directory(directory: Path) -> None:
     """Raises where saving would delete anything but a model directory: known only by what lies in it."""
     refuse_own_place(directory)
     if not directory.exists():

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from cruciform.errors import StoreError
 
 MOST_CLASSES = 10**6
-LONGEST = 1000  # characters of a name
+LONGEST_NAME = 1000  # characters of a name
 
 
 class Interface(NamedTuple):
@@ -44,7 +44,7 @@ def check_classes(names: Sequence[str] | None, where: str) -> tuple[str, ...] | 
     well = (
         isinstance(names, list | tuple)
         and 0 < len(names) <= MOST_CLASSES
-        and all(isinstance(name, str) and len(name) <= LONGEST for name in names)
+        and all(isinstance(name, str) and len(name) <= LONGEST_NAME for name in names)
     )
     if not well:
         raise StoreError(f"{where}: classes is a list of at most {MOST_CLASSES:,} names, not {names!r:.100}")

@@ -11,7 +11,7 @@ OWN_CODE = (
     "load it in a function of your own that returns the network, with {how}, and give that as package.module:function"
 )
 PICKLES = frozenset({".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".bin", ".tar", ".t7"})
-ENDINGS = {
+FOREIGN_ENDINGS = {
     ".safetensors": "holds weights without an architecture; "
     + OWN_CODE.format(how="model.load_state_dict(safetensors.torch.load_file(...))"),
     ".onnx": "is an exported ONNX network already; give the network that it was exported from",
@@ -22,7 +22,7 @@ ENDINGS = {
 PICKLE = "is a pickle, which may run any code when it is read, so none is ever loaded; " + OWN_CODE.format(
     how="torch.load(..., weights_only=True)"
 )
-MAGIC = {b"PK\x03\x04": PICKLE, b"\x80": PICKLE, b"\x08": ENDINGS[".onnx"]}
+MAGIC = {b"PK\x03\x04": PICKLE, b"\x80": PICKLE, b"\x08": FOREIGN_ENDINGS[".onnx"]}
 """How files begin that have other names than usual: torch's archives, older pickles, ONNX."""
 
 
@@ -46,7 +46,7 @@ def describe_path(path: Path) -> str:
     if path.name in (CARD, WEIGHTS, RUN_RECIPE, ARTIFACT) and (is_saved(path.parent) or path.name == ARTIFACT):
         return f"{path} is one file of a directory; give the directory: {path.parent}."
     suffix = path.suffix.lower()
-    said = PICKLE if suffix in PICKLES else ENDINGS.get(suffix) or _by_magic(path)
+    said = PICKLE if suffix in PICKLES else FOREIGN_ENDINGS.get(suffix) or _by_magic(path)
     return f"{path} {said}."
 
 

@@ -12,7 +12,7 @@ from cruciform.nn.composite import CompositeConv
 from cruciform.nn.init_rules import RULES, Surroundings
 from cruciform.store.directory import REPORT
 
-ROUNDING = 1.01  # weights may have been saved in bfloat16
+ROUNDING_MARGIN = 1.01  # weights may have been saved in bfloat16
 
 
 def holds_trained_weights(directory: Path, model: nn.Module) -> bool:
@@ -43,9 +43,9 @@ def _could_be_drawn(layer: nn.Module, rule: str) -> bool:
     drawn = RULES.get(rule)(layer.plan, Surroundings())
     for draws, stage in zip(drawn, layer.stage_parameters(), strict=True):
         for draw, (weight, bias) in zip(draws, stage, strict=True):
-            if bias is not None and _largest(bias) > draw.bias_scale * ROUNDING:
+            if bias is not None and _largest(bias) > draw.bias_scale * ROUNDING_MARGIN:
                 return False
-            if draw.shape == "uniform" and not draw.passed and _largest(weight) > draw.scale * ROUNDING:
+            if draw.shape == "uniform" and not draw.passed and _largest(weight) > draw.scale * ROUNDING_MARGIN:
                 return False
     return True
 

@@ -167,7 +167,7 @@ def test_a_network_of_the_users_own_can_be_read_again(tmp_path: Path, monkeypatc
     ended = CliRunner().invoke(
         app, ["budget", "mynet:make", "--input", "3x32x32", "--macs", "90%", "-o", "out"], catch_exceptions=False
     )
-    assert "read it with cruciform.load('out', make())" in ended.output
+    assert "load it with cruciform.load('out', make())" in ended.output
     import mynet  # type: ignore[import-not-found]
 
     assert load("out", mynet.make())(torch.zeros(1, *SIZE)).shape == (1, 16, 28, 28)

@@ -12,7 +12,7 @@ from cruciform.data.fingerprint import SAMPLES, compare_fingerprints, take_finge
 from cruciform.data.open_dataset import open_dataset
 from cruciform.data.samples.source import ArraySource, Opening, Part, Source
 from cruciform.data.sets.folder import FolderSource
-from cruciform.data.shard_write import Writing, list_items, write_shards
+from cruciform.data.shard_write import ShardOptions, list_items, write_shards
 from cruciform.errors import DataError
 
 COUNT = 12
@@ -32,7 +32,7 @@ def pictures(tmp_path: Path) -> Path:
         path = tmp_path / "folder" / "train" / f"class{number % 3}" / f"{number:02d}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Pillow.fromarray(source.images[number]).save(path)
-    write_shards(list_items(tmp_path / "folder" / "train"), tmp_path / "shards" / "train", Writing(threads=1))
+    write_shards(list_items(tmp_path / "folder" / "train"), tmp_path / "shards" / "train", ShardOptions(threads=1))
     return tmp_path
 
 
@@ -81,7 +81,7 @@ def test_shards_of_other_images_are_found_without_reading_a_sample(
     path = pictures / "folder" / "train" / "class1" / "04.png"
     Pillow.fromarray(255 - arrays().images[4]).save(path)
     items = list_items(pictures / "folder" / "train")
-    write_shards(items, tmp_path / "other" / "shards" / "train", Writing(threads=1))
+    write_shards(items, tmp_path / "other" / "shards" / "train", ShardOptions(threads=1))
 
     def refuse(*given: object) -> bytes:
         raise DataError("a sample was read")

@@ -21,7 +21,7 @@ from cruciform.data.samples.source import Opening
 from cruciform.data.sets.folder import MOST_BYTES, FolderSource
 from cruciform.data.sets.shards import ShardSource, open_index
 from cruciform.data.shard_verify import verify_shards
-from cruciform.data.shard_write import PARTS, Listing, Writing, list_items, write_shards
+from cruciform.data.shard_write import PARTS, Listing, ShardOptions, list_items, write_shards
 from cruciform.data.sharding.shard_index import Manifest
 from cruciform.data.sharding.storage import RemoteStorage, open_storage
 from cruciform.errors import BadSampleError, DataError, OptionError
@@ -43,7 +43,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_damaged_set_is_not_replaced_by_another(images: Path, tmp_path: Path) -> None:
     for name in ("val", "test"):
-        write_shards(list_items(images), tmp_path / name, Writing())
+        write_shards(list_items(images), tmp_path / name, ShardOptions())
     manifest = tmp_path / "val" / "manifest.json"
     manifest.write_text(manifest.read_text("utf-8").replace("class0", "class9"))
     with pytest.raises(DataError, match="val/manifest.json"):
@@ -85,7 +85,7 @@ def test_several_copy_an_index_at_once(shards: Path, tmp_path: Path, monkeypatch
 
 @pytest.fixture
 def shards(images: Path, tmp_path: Path) -> Path:
-    write_shards(list_items(images), tmp_path / "train", Writing(size=10_000))
+    write_shards(list_items(images), tmp_path / "train", ShardOptions(size=10_000))
     return tmp_path / "train"
 
 
@@ -110,9 +110,9 @@ def test_every_sample_comes_back_with_its_label_and_name(images: Path, shards: P
 
 
 def test_the_same_images_give_the_same_bytes_whoever_writes_them(images: Path, shards: Path, tmp_path: Path) -> None:
-    write_shards(list_items(images), tmp_path / "again", Writing(size=10_000, threads=1))
+    write_shards(list_items(images), tmp_path / "again", ShardOptions(size=10_000, threads=1))
     assert contents(tmp_path / "again") == contents(shards)
-    write_shards(list_items(images), tmp_path / "other", Writing(size=10_000, seed=1))
+    write_shards(list_items(images), tmp_path / "other", ShardOptions(size=10_000, seed=1))
     assert contents(tmp_path / "other") != contents(shards)
 
 
@@ -126,13 +126,13 @@ def test_writing_goes_on_where_it_was_interrupted(images: Path, shards: Path, tm
 
     out = tmp_path / "broken"
     with pytest.raises(Stop):
-        write_shards(list_items(images), out, Writing(size=10_000, threads=1), advance=stop)
+        write_shards(list_items(images), out, ShardOptions(size=10_000, threads=1), advance=stop)
     written = {path.name: path.stat().st_mtime_ns for path in out.glob("*.tar")}
     assert written
     assert not (out / "manifest.json").exists()
     first = min(written)
     (out / first).write_bytes(b"torn")  # as if the disk had lost it
-    write_shards(list_items(images), out, Writing(size=10_000, threads=1))
+    write_shards(list_items(images), out, ShardOptions(size=10_000, threads=1))
     assert contents(out) == contents(shards)
     kept = {name for name, time in written.items() if (out / name).stat().st_mtime_ns == time}
     assert kept == set(written) - {first}
@@ -143,14 +143,14 @@ def test_a_plan_that_has_changed_is_refused(images: Path, tmp_path: Path) -> Non
     (out / PARTS).mkdir(parents=True)
     (out / PARTS / "plan").write_text("of something else")
     with pytest.raises(DataError, match="was begun with other images or options"):
-        write_shards(listing, out, Writing())
-    write_shards(Listing(listing.items[:2], listing.classes), tmp_path / "done", Writing())
+        write_shards(listing, out, ShardOptions())
+    write_shards(Listing(listing.items[:2], listing.classes), tmp_path / "done", ShardOptions())
     with pytest.raises(DataError, match="holds a whole set of shards already"):
-        write_shards(listing, tmp_path / "done", Writing())
+        write_shards(listing, tmp_path / "done", ShardOptions())
 
 
 def test_images_can_be_made_smaller_first(images: Path, tmp_path: Path) -> None:
-    write_shards(list_items(images), tmp_path, Writing(short_side=16))
+    write_shards(list_items(images), tmp_path, ShardOptions(short_side=16))
     source = ShardSource(open_storage(str(tmp_path)))
     assert all(min(source[number].image.shape[:2]) == 16 for number in range(SAMPLES))
 
@@ -170,7 +170,7 @@ def test_tar_reads_them(shards: Path) -> None:
 def test_a_table_of_paths_and_labels_will_do(images: Path, tmp_path: Path) -> None:
     table = images / "list.csv"
     table.write_text("path,label\nclass0/00.jpg,cat\nclass1/01.png,dog\n")
-    write_shards(list_items(table), tmp_path, Writing(seed=None))
+    write_shards(list_items(table), tmp_path, ShardOptions(seed=None))
     source = ShardSource(open_storage(str(tmp_path)))
     assert source.classes == ("cat", "dog")
     assert [source.index.name(number) for number in range(2)] == ["class0/00.jpg", "class1/01.png"]

@@ -141,7 +141,9 @@ def test_a_network_that_does_not_say_how_images_are_prepared_is_refused(tmp_path
         (part / "deploy.json").write_text('{"preparation": null}')
     with pytest.raises(DeployError, match="does not say how images are preprocessed"):
         open_predictor(str(tmp_path / "artifact"))
-    with pytest.raises(OptionError, match="no such file or directory.* Predict with an artifact of 'cruciform deploy'"):
+    with pytest.raises(
+        OptionError, match="no such file or directory.* Predict with an artifact of 'cruciform deploy', a run"
+    ):
         open_predictor(str(tmp_path / "absent"))
     with pytest.raises(OptionError, match="whitened by GCN and ZCA"):
         read_preparation({"prepare": [], "data": {"whiten": {"scale": 55}}})

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cruciform.training.recipe.recipe import Recipe
-from cruciform.training.recipe.table import read_table
+from cruciform.training.tables.table import read_table
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,9 @@ from cruciform.data.loader import Batch
 from cruciform.errors import CheckpointError, NonFiniteError
 from cruciform.training.engine.learner import Learner, Taken
 from cruciform.training.recipe.recipe import Recipe
-from cruciform.training.recipe.table import read_table
 from cruciform.training.run.checkpoint import Checkpoints, load
 from cruciform.training.runtime.runtime import SingleProcess
+from cruciform.training.tables.table import read_table
 
 TENSORS = {"model.a": torch.arange(6.0).reshape(2, 3), "model.b": torch.tensor(3)}
 

@@ -13,10 +13,10 @@ from cruciform.training.engine.loop import train
 from cruciform.training.evaluate_run import judge
 from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.recipe.recipe import Recipe
-from cruciform.training.recipe.table import read_table
 from cruciform.training.run.journal import read_journal
 from cruciform.training.run.run import Run
 from cruciform.training.runtime.runtime import SingleProcess
+from cruciform.training.tables.table import read_table
 
 BAD = 5
 

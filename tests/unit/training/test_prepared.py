@@ -14,10 +14,10 @@ from cruciform.errors import BadSampleError
 from cruciform.training.engine.learner import Learner
 from cruciform.training.engine.sample_images import _batches, first_images, prepared_batches, sample_images
 from cruciform.training.recipe.recipe import Recipe
-from cruciform.training.recipe.table import read_table
 from cruciform.training.run.run import Run
 from cruciform.training.runtime.runtime import SingleProcess
 from cruciform.training.setup.recipe_data import open_datasets
+from cruciform.training.tables.table import read_table
 
 ALONE = SingleProcess(torch.device("cpu"))
 

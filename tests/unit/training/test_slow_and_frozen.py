@@ -8,10 +8,10 @@ from cruciform.data.loader import Batch
 from cruciform.errors import RecipeError
 from cruciform.training.engine.learner import Learner
 from cruciform.training.engine.lookahead import Lookahead
-from cruciform.training.recipe.lookahead_table import LookaheadTable
 from cruciform.training.recipe.recipe import Recipe
-from cruciform.training.recipe.table import read_table
 from cruciform.training.runtime.runtime import SingleProcess
+from cruciform.training.tables.lookahead_table import LookaheadTable
+from cruciform.training.tables.table import read_table
 
 
 def network() -> nn.Module:

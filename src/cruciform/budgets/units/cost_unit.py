@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from cruciform.amounts import read_amount
 from cruciform.errors import OptionError
-from cruciform.measure.macs import Profile
+from cruciform.measure.network_profile import Profile
 from cruciform.plan import LayerPlan
 from cruciform.registry import Registry
 

@@ -1,111 +1,74 @@
-"""``cruciform convert``: a network rebuilt from basis filters, as a directory."""
+"""``cruciform convert``: replace the convolutions of a network by basis filters."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cruciform.cli.shared.arguments import JsonOption, SizeOption
-from cruciform.cli.shared.network_lookup import check_network, find_model, refuse_saved, write_converted
+from cruciform.cli.shared.arguments import JsonOption, ModelArgument, SizeOption, WeightsOption
+from cruciform.cli.shared.network_lookup import open_typed, save_converted
 from cruciform.cli.shared.tables import print_json, print_table
 from cruciform.cli.shared.terminal import console
-from cruciform.errors import OptionError
+from cruciform.schemes import SCHEMES
 
 
 def convert(
-    network: Annotated[
-        str,
-        typer.Argument(
-            metavar="NETWORK",
-            callback=check_network,
-            help="timm:resnet18, torchvision:resnet18, monai:UNet-3d, vgg11_gmp, or package.module:function.",
-        ),
-    ],
+    model: ModelArgument,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write a model directory here; left out: only say what would be."),
+        typer.Option("--output", "-o", metavar="DIR", help="Write a model directory here. Left out: a dry run."),
     ] = None,
     scheme: Annotated[
-        str,
-        typer.Option(
-            help="full, sf, lr, lr-join, lr-join-wfull, or cross:full=0.25 and the like; for volumes also cross3, "
-            "planes, axial."
-        ),
+        str, typer.Option(help=f"{', '.join(SCHEMES.registered())}; or cross with options, as cross:full=0.25.")
     ] = "lr",
     init: Annotated[
         str,
         typer.Option(
-            help="auto: pytorch where the network has norms, paper-completed elsewhere; or paper-completed, "
-            "paper-literal, paper-identity, per-group, pytorch, identity; or fit: by least squares to the weights that "
-            "package.module:function loads."
+            help="Initialization of the new layers. auto: pytorch where the network has norms, paper-completed "
+            "elsewhere; fit: least squares to the trained weights; or a rule of cruciform.initialize_."
         ),
     ] = "auto",
     protect: Annotated[
-        list[str] | None, typer.Option(help="Keep convolutions with such names, as 'layer1.*'; may be repeated.")
+        list[str] | None, typer.Option(metavar="PATTERN", help="Keep convolutions of these names; may be repeated.")
     ] = None,
     channels: Annotated[int, typer.Option(min=1, help="Keep convolutions with fewer channels.")] = 1,
     keep_first: Annotated[bool, typer.Option("--keep-first", help="Keep the first convolution.")] = False,
+    weights: WeightsOption = None,
     size: SizeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Convert a network, report on every convolution, and save it without pickle.
+    """Convert a network, print the conversion table, and save it without pickle.
 
     Example: cruciform convert timm:resnet18 --scheme lr -o resnet18-lr
     """
+    from cruciform.api.convert import convert_
     from cruciform.conversion import where
-    from cruciform.conversion.convert import FIT, apply_conversion_
-    from cruciform.conversion.planning import Rules
+    from cruciform.conversion.conversion_report import CONVERSION_COLUMNS
     from cruciform.nn.init_rules import NORMED_RULE
-    from cruciform.sources.build_network import split_reference
-    from cruciform.sources.network_library import SOURCES
 
-    refuse_saved(network)
-    if init == FIT and split_reference(network)[0] in SOURCES:
-        raise OptionError(
-            f"{network} is built without trained weights, so there is nothing to fit. Name a function of yours that "
-            "returns the trained network, package.module:function; or in Python: "
-            "cruciform.convert(model, 'lr-join', init='fit')"
-        )
-    model, usual = find_model(network, size)
+    opened = open_typed(model, size, weights=weights)
     rule = where.channels(channels) if channels > 1 else where.everywhere()
-    rules = Rules(
+    conversion = convert_(
+        opened,
         scheme,
+        init=init,
         where=rule & ~where.first() if keep_first else rule,
         protect=protect or (),
-        input_size=usual,
+        input_size=opened.needed_input_size,
     )
-    conversion = apply_conversion_(model, rules, init=init)
     report = conversion.report
-    written = write_converted(conversion, output, network) if output else None
+    written = save_converted(conversion, output, opened) if output else None
     if as_json:
         print_json(report.to_dict())
         return
-    print_table(
-        f"{network}, scheme {scheme}",
-        ("layer", "was", "action", "now, or why not", "parameters", "now", "MACs", "now", "share"),
-        [
-            (
-                ", ".join(row.names),
-                row.convolution,
-                row.action,
-                str(row.plan) if row.plan else row.reason,
-                f"{row.params_before:,}",
-                f"{row.params_after:,}",
-                f"{row.macs_before or 0:,}",
-                f"{row.macs_after or 0:,}",
-                f"{report.share(row) or 0:.1%}",
-            )
-            for row in report.layers
-        ],
-        left=4,
-    )
-    console().print(report.summary())
-    if report.verified:
-        console().print(str(report.verification))
-    for warning in report.warnings:
-        console().print(warning, style="yellow")
+    print_table(f"{model}, scheme {scheme}", CONVERSION_COLUMNS, report.rows, left=3)
+    out = console()
+    for note in report.notes:
+        out.print(note, style="yellow" if note in report.warnings else None)
     if init == "auto" and report.replaced:
         norms = "norms" if report.init == NORMED_RULE else "no norms"
-        console().print(f"initialized by {report.init}, for it has {norms}; --init takes others")
+        out.print(f"initialized by {report.init}, since the network has {norms}; --init takes others")
+    if report.init != "fit" and report.replaced and opened.trained:
+        out.print("the trained weights of replaced layers are lost; --init fit starts from them", style="yellow")
     if written:
-        console().print(written)
+        out.print(written)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from cruciform.cli.shared.arguments import JsonOption, ModelArgument, SizeOption
-from cruciform.cli.shared.network_lookup import find_trained
+from cruciform.cli.shared.network_lookup import open_typed
 from cruciform.cli.shared.parsing import picture
 from cruciform.cli.shared.tables import print_json, print_table
 from cruciform.cli.shared.terminal import console
@@ -38,16 +38,16 @@ def filters(
     """
     from cruciform.measure.filters import RANKS, network_filters
 
-    found = network_filters(find_trained(model, size).model, layer)
+    found = network_filters(open_typed(model, size).model, layer)
     if plot:
         from cruciform.plot.filters import draw_filters
-        from cruciform.plot.style import save
+        from cruciform.plot.style import save_picture
 
         source = (
             f"{Path(model).name}: the filters with the most energy, of each the input channel with the most; brown "
             "below zero, violet above. Dashed: the effective rank. Energy: of each group of the first stage."
         )
-        save(draw_filters(found[:MOST_DRAWN], source=source), plot)
+        save_picture(draw_filters(found[:MOST_DRAWN], source=source), plot)
     if as_json:
         print_json([one.to_dict() for one in found])
         return

@@ -5,15 +5,21 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.shared.network_lookup import check_network
+from cruciform.store.check_reference import check_reference
 
 ModelArgument = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        callback=check_network,
-        help="A network of 'cruciform models', timm:NAME, torchvision:NAME, monai:NAME, your own as "
-        "package.module:function, a run of 'cruciform train', or a model directory.",
+        callback=check_reference,
+        help="A network of 'cruciform models', timm:NAME, torchvision:NAME, monai:NAME, package.module:function, "
+        "a run, or a model directory.",
+    ),
+]
+WeightsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Trained weights (.safetensors) for a network by name or package.module:function."
     ),
 ]
 SizeOption = Annotated[

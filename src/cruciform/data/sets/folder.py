@@ -1,4 +1,4 @@
-"""A folder of images: ``PATH/train/CLASS/*.jpg`` and ``PATH/val/CLASS/*.jpg`` (or ``test``), decoded when asked for."""
+"""A folder of images: ``PATH/train/CLASS/*.jpg`` and ``PATH/val/CLASS/*.jpg`` (or ``test``)."""
 
 import io
 import os
@@ -8,7 +8,7 @@ import numpy as np
 
 from cruciform.data.samples.image_guard import refuse_many_scans, refuse_many_segments
 from cruciform.data.samples.pillow import Pillow, UnidentifiedImageError
-from cruciform.data.samples.source import DATASETS, Image, Opening, Sample, digest_of, need_path
+from cruciform.data.samples.source import Image, Opening, Sample, dataset, digest_of, need_path
 from cruciform.errors import BadSampleError, DataError
 from cruciform.files import open_regular, read_bytes
 from cruciform.text.wording import plural
@@ -17,15 +17,15 @@ NAMES = {"train": ("train",), "test": ("val", "test", "validation")}
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})
 FORMATS = ("JPEG", "PNG", "WEBP")
 OTHER_PICTURES = frozenset({".avif", ".bmp", ".gif", ".heic", ".jp2", ".pgm", ".ppm", ".tif", ".tiff"})
-"""Suffixes of images that are not read; whoever has them must know."""
+"""Suffixes of images that can't be read, and are reported instead of skipped."""
 
 MOST_BYTES = 64 * 2**20
 MOST_PIXELS = {"JPEG": 64 * 10**6, "PNG": 40 * 10**6, "WEBP": 40 * 10**6}
-"""What is decoded within a second and a gigabyte."""
+"""Largest images, which are decoded within a second and a gigabyte."""
 
 
 def images_by_class(folder: Path) -> dict[str, list[Path]]:
-    """Returns the images of each class, both sorted. An empty folder is a class too, a hidden one is none."""
+    """Return the images of each class, both sorted. An empty folder is a class too, a hidden one is not."""
     names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     return {name: _images(folder / name) for name in names}
 
@@ -40,15 +40,15 @@ def _images(folder: Path) -> list[Path]:
             others.append(path)
     if others:
         raise DataError(
-            f"{folder} holds {plural(len(others), 'file or folder', 'files or folders')} that would be passed over, "
-            f"such as {others[0].name}; images of a class lie in its own folder, as "
-            f"{', '.join(sorted(SUFFIXES))}: convert the others or move them away"
+            f"{folder} contains {plural(len(others), 'file or folder', 'files or folders')} that can't be read as "
+            f"images, such as {others[0].name}. The folder of a class contains files of {', '.join(sorted(SUFFIXES))}: "
+            "convert the others, or move them away"
         )
     return found
 
 
 class FolderSource:
-    """The images below one folder; the names of its folders, sorted, are the classes."""
+    """The images of one folder; the sorted names of its subfolders are the classes."""
 
     def __init__(self, folder: Path, *, short_side: int | None) -> None:
         found = images_by_class(folder)
@@ -57,7 +57,7 @@ class FolderSource:
         self._files = [(path, label) for label, paths in enumerate(found.values()) for path in paths]
         self.labels = np.array([label for _, label in self._files])
         if not self._files:
-            raise DataError(f"{folder} holds no images; expected {folder}/CLASS/*.jpg (or .png, .webp)")
+            raise DataError(f"{folder} contains no images; expected {folder}/CLASS/*.jpg (or .png, .webp)")
 
     def __len__(self) -> int:
         return len(self._files)
@@ -70,18 +70,18 @@ class FolderSource:
             raise BadSampleError(index, self.describe(index), str(error)) from error
 
     def describe(self, index: int) -> str:
-        """Returns its file."""
+        """Return its file."""
         return str(self._files[index][0])
 
     def digest(self, index: int) -> str:
-        """Returns a hash of the file's bytes, which must be an image, and of its label."""
+        """Return a hash of the bytes of the file, which must be an image, and of its label."""
         _, label = self[index]
         return digest_of(read_bytes(self._files[index][0]), label)
 
 
-@DATASETS.register("folder")
+@dataset("folder")
 def open_folder(opening: Opening) -> FolderSource:
-    """Lists the images of one split."""
+    """List the images of one split."""
     root = need_path(opening.path, "the folder with the images", folder=True)
     for name in NAMES[opening.split]:
         if (root / name).is_dir():
@@ -90,7 +90,7 @@ def open_folder(opening: Opening) -> FolderSource:
 
 
 def read_image(path: Path, short_side: int | None = None) -> Image:
-    """Reads and decodes the file of an image; see ``decode``."""
+    """Read and decode an image file; see ``decode``."""
     try:
         with open_regular(path) as file:
             check_size(os.fstat(file.fileno()).st_size)
@@ -100,12 +100,12 @@ def read_image(path: Path, short_side: int | None = None) -> Image:
 
 
 def decode(data: bytes, short_side: int | None = None) -> Image:
-    """Decodes an image to (height, width, 3) bytes.
+    """Decode an image to uint8 (height, width, 3).
 
     Args:
         data: A JPEG, PNG or WebP file.
-        short_side: Length that the shorter side is brought to. A JPEG is decoded at the smallest scale above it, which
-            saves most of the work.
+        short_side: Length that the shorter side is resized to. A JPEG is decoded at the smallest scale above it, which
+            is faster.
     """
     check_size(len(data))
     refuse_many_segments(data)
@@ -119,33 +119,33 @@ def decode(data: bytes, short_side: int | None = None) -> Image:
                 return np.asarray(_in_color(image))
             scale = short_side / min(width, height)
             size = max(short_side, round(width * scale)), max(short_side, round(height * scale))
-            _check_pixels(*size, most)  # one that is long and thin grows by more than it has
+            _check_pixels(*size, most)  # a long, thin image can grow beyond the limit
             image.draft("RGB", size)
             return np.asarray(_in_color(image).resize(size, Pillow.Resampling.BILINEAR))
     except DataError:
         raise
     except UnidentifiedImageError as error:
-        raise DataError(f"can't be decoded: it is none of {', '.join(FORMATS)}, which are read") from error
-    except Exception as error:  # Pillow's decoders raise whatever they stumble over: OSError, ValueError, SyntaxError…
+        raise DataError(f"can't be decoded: it is not a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file") from error
+    except Exception as error:  # Pillow's decoders raise anything: OSError, ValueError, SyntaxError…
         raise DataError(f"can't be decoded: {error}") from error
 
 
 def _in_color(image: Pillow.Image) -> Pillow.Image:
     if image.mode == "RGB":
         return image  # convert would copy it
-    if image.mode.startswith("I"):  # grey of 16 bits, of which convert keeps what is below 256
+    if image.mode.startswith("I"):  # 16-bit gray, which convert would clip to 255
         image = Pillow.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     color = image.convert("RGB")
-    image.close()  # large ones need not lie in memory twice
+    image.close()  # not to hold a large image in memory twice
     return color
 
 
 def check_size(size: int) -> None:
-    """Raises where a file is larger than any that is read."""
+    """Raise where a file is larger than the limit."""
     if size > MOST_BYTES:
-        raise DataError(f"has {size:,} bytes; at most {MOST_BYTES:,} are read")
+        raise DataError(f"has {size:,} bytes; the limit is {MOST_BYTES:,}")
 
 
 def _check_pixels(width: int, height: int, most: int) -> None:
     if width * height > most:
-        raise DataError(f"has {width}×{height} pixels; at most {most:,} are decoded")
+        raise DataError(f"has {width}×{height} pixels; the limit is {most:,}")

@@ -1,8 +1,8 @@
-"""Other people's transforms, as they are: torchvision's, timm's, albumentations', or any function of one image.
+"""Transforms of other libraries: torchvision, timm, albumentations, or any function of one image.
 
-They draw from the global generators of Python, numpy and torch. Those are set from the sample's own key first and put
-back after, so that such a transform is as reproducible as ours. Global generators can't be shared with the threads that
-read ahead while a network trains: samples are read in the training thread then, which the loader sees to.
+They draw from the global generators of Python, numpy and torch, which are seeded from the sample's own key first and
+restored after, so that such a transform is as reproducible as ours. Prefetching threads can't share global generators
+with the training thread, so the loader reads samples in the training thread where such a transform is used.
 """
 
 import random as python_random
@@ -20,18 +20,18 @@ from cruciform.errors import DataError
 
 @dataclass(frozen=True)
 class ForeignTransform:
-    """A transform that knows nothing of us.
+    """A transform of another library.
 
     Attributes:
-        function: Takes a Pillow image where the sample is one in bytes, else the array; returns a Pillow image, an
-            array with channels last, or a tensor with channels first; of bytes, bytes. albumentations' own are called
-            their way.
+        function: Takes a Pillow image where the sample is a uint8 image, else the array. Returns a Pillow image, a
+            channels-last array or a channels-first tensor, of uint8 where the input is. albumentations transforms are
+            called with keywords, as they expect.
     """
 
     function: Callable[..., Any]
 
     def __call__(self, image: Image, random: np.random.Generator) -> Image:
-        """Returns what it makes of the image."""
+        """Return the transformed image."""
         seed = int(random.integers(2**31))
         before = python_random.getstate(), np.random.get_state(), torch.get_rng_state()
         python_random.seed(seed)
@@ -44,11 +44,11 @@ class ForeignTransform:
             np.random.set_state(before[1])
             torch.set_rng_state(before[2])
         if image.dtype == np.uint8 and np.issubdtype(made.dtype, np.floating):
-            # The images that a network is judged on stay bytes: it would be trained on another scale.
+            # Images for evaluation stay uint8, so the network would be trained on another scale.
             raise DataError(
-                f"the transform makes {made.dtype} of bytes; data.mean and data.deviation scale them later, as those "
-                "that are judged, so leave out ToTensor and Normalize: torchvision's v2.PILToTensor() and timm's "
-                "create_transform(..., normalize=False) keep bytes"
+                f"the transform turns uint8 images into {made.dtype}. data.mean and data.std normalize them later, for "
+                "training and evaluation alike, so leave out ToTensor and Normalize: torchvision's v2.PILToTensor() "
+                "and timm's create_transform(..., normalize=False) keep uint8"
             )
         return made
 
@@ -69,4 +69,4 @@ class ForeignTransform:
             return pixels[..., None] if pixels.ndim == 2 else pixels
         if isinstance(result, np.ndarray):
             return np.asarray(result)
-        raise DataError(f"the transform returned {type(result).__name__}; a Pillow image, array or tensor is needed")
+        raise DataError(f"the transform returned {type(result).__name__}, not a Pillow image, array or tensor")

@@ -1,6 +1,6 @@
-"""What is done to a sample: a function of the image and of random numbers of its own. Channels last, any rank.
+"""Transforms of samples: functions of an image and a random generator. Channels last, any number of spatial axes.
 
-Random parts draw from the generator they are given and from nowhere else.
+Random transforms draw from the generator that is passed to them and from nothing else.
 """
 
 import math
@@ -25,8 +25,8 @@ def _spatial(image: Image) -> tuple[int, ...]:
 
 def _too_small(image: Image, size: int) -> DataError:
     return DataError(
-        f"a window of {size} can't be cut out of an image of {_spatial(image)}; in folders and shards, "
-        f"data.short_side={size} brings every image to at least that"
+        f"a crop of size {size} is larger than an image of size {_spatial(image)}; for folders and shards, "
+        f"data.short_side={size} resizes every image to at least that"
     )
 
 
@@ -36,29 +36,29 @@ def _cut(image: Image, corner: list[int], size: int) -> Image:
 
 def _check_extents(size: int, padding: int = 0) -> None:
     if size < 1 or padding < 0:
-        raise OptionError(f"a window has at least one pixel, and padding is 0 or more; not {size} and {padding}")
+        raise OptionError(f"size must be 1 or more, and padding 0 or more; not {size} and {padding}")
 
 
 @dataclass(frozen=True)
 class RandomCrop(RecipeSetting):
-    """Cuts a window at random.
+    """Crop at a random position.
 
     Attributes:
-        size: Extent of the window along every axis.
-        padding: By how much the image is enlarged on all sides first.
-        mode: What it is enlarged with: its mirror image, or zeros.
+        size: Size of the crop along every axis.
+        padding: Padding on all sides, applied first.
+        padding_mode: ``reflect``, or ``constant``: zeros.
     """
 
     size: int
     padding: int = 0
-    mode: Literal["reflect", "zeros"] = "reflect"
+    padding_mode: Literal["reflect", "constant"] = "reflect"
     kind: Literal["random-crop"] = "random-crop"
 
     def __post_init__(self) -> None:
         _check_extents(self.size, self.padding)
 
     def __call__(self, image: Image, random: np.random.Generator) -> Image:
-        """Returns a view where nothing is padded, else a copy."""
+        """Return a view without padding, else a copy."""
         extents = [length + 2 * self.padding for length in _spatial(image)]
         if min(extents) < self.size:
             raise _too_small(image, self.size)
@@ -66,7 +66,7 @@ class RandomCrop(RecipeSetting):
         corner = [int(draw * (extent - self.size + 1)) for draw, extent in zip(draws, extents, strict=True)]
         if not self.padding:
             return _cut(image, corner, self.size)
-        if self.mode == "reflect":
+        if self.padding_mode == "reflect":
             for axis, start in enumerate(corner):
                 image = image.take(self._reflected(start, image.shape[axis]), axis)
             return image
@@ -74,7 +74,7 @@ class RandomCrop(RecipeSetting):
 
     def _reflected(self, start: int, length: int) -> Image:
         if self.padding >= length:
-            raise DataError(f"an image of {length} pixels can't be mirrored {self.padding} pixels beyond its border")
+            raise DataError(f"padding={self.padding} by reflection needs images of more pixels than that, not {length}")
         numbers = np.abs(np.arange(start - self.padding, start - self.padding + self.size))
         return np.where(numbers < length, numbers, 2 * length - 2 - numbers)
 
@@ -91,10 +91,10 @@ class RandomCrop(RecipeSetting):
 
 @dataclass(frozen=True)
 class CenterCrop(RecipeSetting):
-    """Cuts the window in the middle.
+    """Crop at the center.
 
     Attributes:
-        size: Extent of the window along every axis.
+        size: Size of the crop along every axis.
     """
 
     size: int
@@ -104,34 +104,34 @@ class CenterCrop(RecipeSetting):
         _check_extents(self.size)
 
     def __call__(self, image: Image, random: np.random.Generator) -> Image:
-        """Returns a view."""
+        """Return a view."""
         if min(_spatial(image)) < self.size:
             raise _too_small(image, self.size)
         return _cut(image, [(length - self.size) // 2 for length in _spatial(image)], self.size)
 
 
 @dataclass(frozen=True)
-class Mirror(RecipeSetting):
-    """Mirrors half of the samples along each of some axes.
+class HorizontalFlip(RecipeSetting):
+    """Flip a sample with probability 0.5, horizontally or along each of several axes.
 
     Attributes:
-        axes: Spatial axes, counted from the last: 1 is left and right.
-        alternate: Whether each sample is mirrored in every other epoch, half of them in the first, in place of by
-            chance: so none is seen the same way twice in a row.
+        axes: Spatial axes, counted from the last: 1 is horizontal.
+        alternate: Whether to flip each sample in every other epoch, half of them in the first, instead of at random:
+            so no sample is seen the same way in two consecutive epochs (Jordan 2024).
     """
 
     axes: tuple[int, ...] = (1,)
     alternate: bool = False
-    kind: Literal["mirror"] = "mirror"
+    kind: Literal["hflip"] = "hflip"
 
     def __post_init__(self) -> None:
         if not self.axes:
-            raise OptionError("name at least one of the axes to mirror along: 1 is left and right")
+            raise OptionError("axes is empty; give at least one axis to flip along: 1 is horizontal")
 
     def __call__(self, image: Image, random: SampleGenerator) -> Image:
-        """Returns a view."""
+        """Return a view."""
         if min(self.axes) < 1 or max(self.axes) >= image.ndim:
-            raise DataError(f"an image of {_spatial(image)} has no axes {self.axes} to be mirrored along")
+            raise DataError(f"an image of size {_spatial(image)} can't be flipped along the axes {self.axes}")
         if self.alternate:
             return np.flip(image, tuple(-1 - axis for axis in self.axes)) if random.coin ^ random.epoch % 2 else image
         draws = random.random(len(self.axes))
@@ -141,33 +141,36 @@ class Mirror(RecipeSetting):
 
 @dataclass(frozen=True)
 class RandomResizedCrop(RecipeSetting):
-    """Cuts a window of random area and proportions, and brings it to one size: Inception's crop, for 2-D images.
+    """Crop a window of random area and aspect ratio and resize it: Inception's crop, for 2-D images.
 
     Attributes:
         size: Height and width of the result.
-        least: Smallest share of the image's area.
-        proportion: Width to height at most, and its inverse at least.
+        min_scale: Smallest area of the crop, as a fraction of the image.
+        max_ratio: Largest aspect ratio of the crop; its inverse is the smallest.
     """
 
     size: int
-    least: float = 0.08
-    proportion: float = 4 / 3
+    min_scale: float = 0.08
+    max_ratio: float = 4 / 3
     kind: Literal["random-resized-crop"] = "random-resized-crop"
 
     def __post_init__(self) -> None:
         _check_extents(self.size)
-        if not (0 < self.least <= 1 and 1 <= self.proportion < math.inf):
-            raise OptionError(f"least is a share, proportion at least 1; not {self.least} and {self.proportion}")
+        if not (0 < self.min_scale <= 1 and 1 <= self.max_ratio < math.inf):
+            raise OptionError(
+                f"min_scale must be above 0 and at most 1, max_ratio at least 1; not {self.min_scale} and "
+                f"{self.max_ratio}"
+            )
 
     def __call__(self, image: Image, random: np.random.Generator) -> Image:
-        """Returns a new image."""
+        """Return a new image."""
         if image.ndim != 3 or image.dtype != np.uint8 or image.shape[-1] != 3:
-            raise DataError(f"random-resized-crop takes color images in bytes, not {image.shape} of {image.dtype}")
+            raise DataError(f"random-resized-crop takes uint8 color images, not {image.shape} of {image.dtype}")
         height, width = _spatial(image)
         draws = random.random(4)
-        area = height * width * (self.least + (1 - self.least) * draws[0])
-        proportion = np.exp((2 * draws[1] - 1) * np.log(self.proportion))
-        w, h = min(width, (area * proportion) ** 0.5), min(height, (area / proportion) ** 0.5)
+        area = height * width * (self.min_scale + (1 - self.min_scale) * draws[0])
+        ratio = np.exp((2 * draws[1] - 1) * np.log(self.max_ratio))
+        w, h = min(width, (area * ratio) ** 0.5), min(height, (area / ratio) ** 0.5)
         x, y = draws[2] * (width - w), draws[3] * (height - h)
         window = Pillow.fromarray(image).resize(
             (self.size, self.size), Pillow.Resampling.BILINEAR, box=(x, y, x + w, y + h)
@@ -175,5 +178,5 @@ class RandomResizedCrop(RecipeSetting):
         return np.asarray(window)
 
 
-Augmentation = RandomCrop | CenterCrop | Mirror | RandomResizedCrop
-"""The transforms that a recipe can name. A new one is a class above and its name here."""
+RecipeTransform = RandomCrop | CenterCrop | HorizontalFlip | RandomResizedCrop
+"""The transforms that a recipe can name. To add one, add a class above and its name here."""

@@ -1,1 +1,1 @@
-"""Where a run takes place: one process, torchrun's, or Ray's. One file each; all call the same loop."""
+"""Backends, one file each: how the processes of a run are started. All call the same loop."""

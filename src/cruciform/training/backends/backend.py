@@ -1,7 +1,7 @@
-"""A backend: how the processes of a run come to be. What they do then is the same everywhere."""
+"""Backends: how the processes of a run are started."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -17,48 +17,81 @@ from cruciform.training.setup.recipe_data import open_datasets
 
 
 @dataclass(frozen=True)
+class Processes:
+    """The processes of a run.
+
+    Attributes:
+        workers: Number of processes.
+        backend: How they are started: ``local``, ``ddp`` or ``ray``.
+        device: The device of each: ``cpu``, ``cuda``, or ``auto``: a GPU where there is one.
+        min_workers: Number of processes that the run may continue with while machines are missing; None: all. Only
+            for ``ray``.
+    """
+
+    workers: int = 1
+    backend: str = "local"
+    device: str = "auto"
+    min_workers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.min_workers is not None and self.min_workers > self.workers:
+            raise RunError(f"min_workers={self.min_workers} is more than workers={self.workers}")
+        if self.min_workers is not None and self.backend != "ray":
+            raise RunError(
+                f"min_workers={self.min_workers} needs the backend ray; {self.backend} runs with all processes or none"
+            )
+
+
+ONE_PROCESS = Processes()
+
+
+@dataclass(frozen=True)
 class Job:
-    """What is to be run, and where.
+    """A run, and the processes to start for it.
 
     Attributes:
         recipe: What to compute.
-        run: Where its state is kept.
-        resume: Whether to go on where it has been started before.
-        workers: How many processes.
-        least: With how few of them it may go on while machines are missing; left out: with all or none. Only on Ray.
-        device: What they compute on.
-        observe: Makes the observer that shows people what happens; called where people look.
+        run: Where its state is stored.
+        resume: Whether to resume, where it has been started before.
+        processes: The processes.
+        observer: Is called in the process that starts the others.
     """
 
     recipe: Recipe
     run: Run
     resume: bool = False
-    workers: int = 1
-    least: int | None = None
-    device: str = "auto"
-    observe: Callable[[], Observer] = Observer
+    processes: Processes = ONE_PROCESS
+    observer: Observer = field(default_factory=Observer)
 
-    def __post_init__(self) -> None:
-        if self.least is not None and self.least > self.workers:
-            raise RunError(f"{self.least} workers at the least are more than the {self.workers} in all: --workers")
+    @property
+    def workers(self) -> int:
+        """Number of processes."""
+        return self.processes.workers
+
+    @property
+    def device(self) -> str:
+        """The device of each process."""
+        return self.processes.device
 
 
-BACKENDS: Registry[Callable[[Job], bool]] = Registry("backend")
-"""Backends by name. Each runs a job to its end, and says whether this process is the one to speak of it then."""
+BACKENDS: Registry[Callable[[Job], bool]] = Registry(
+    "backend", package="cruciform.training.backends", group="cruciform.backends"
+)
+"""Backends by name. Each runs a job to its end and returns whether this process leads, and reports the result."""
 
 
 def prepare(job: Job) -> None:
-    """Makes the run's directory, before any process is started that could only say one by one what is wrong."""
-    with job.run.locked():  # nobody else may be writing; the processes take the lock then
+    """Create the directory of the run and open its data, so that errors are raised once, before processes start."""
+    with job.run.locked():  # no other process may be writing; the workers take the lock then
         job.run.prepare(job.recipe, resume=job.resume)
     open_datasets(job.recipe.data, SingleProcess(torch.device("cpu")))
 
 
 def check_end(run: Run) -> None:
-    """Raises, in the process that started the others, the error that the log says they ended with."""
+    """Raise, in the process that started the others, the error that the log ends with."""
     last = (read_journal(run.log) or [{}])[-1]
     if last.get("state") != "done":
         kind = getattr(errors, str(last.get("error")), None)
-        if not isinstance(kind, type) or not issubclass(kind, errors.CruciformError):  # a log is only text
+        if not isinstance(kind, type) or not issubclass(kind, errors.CruciformError):  # the log is untrusted text
             kind = RunError
-        raise kind(str(last.get("reason") or "the processes of the run ended without a word in its log"))
+        raise kind(str(last.get("reason") or "the processes of the run ended without a log entry"))

@@ -1,7 +1,7 @@
-"""Several processes under torchrun, which starts them again, all together, when one dies.
+"""The backend ``ddp``: several processes under torchrun, which restarts all of them when one dies.
 
-Called by torchrun, a process joins the others. Called by a person, it calls torchrun on itself, on this machine and its
-loopback only.
+In a process that torchrun started, it joins the others. Otherwise it starts torchrun, on this machine and its loopback
+interface only.
 """
 
 import os
@@ -27,7 +27,7 @@ RESTARTS = 10
 
 @BACKENDS.register("ddp")
 def run_distributed(job: Job) -> bool:
-    """Joins the others where torchrun has started this process, else calls torchrun."""
+    """Join the others where torchrun started this process, else start torchrun."""
     if "RANK" in os.environ:
         return join(job)
     _launch(job)
@@ -35,11 +35,11 @@ def run_distributed(job: Job) -> bool:
 
 
 def _launch(job: Job) -> None:
-    # What fails in every process would be started again ten times before anybody is told.
+    # What fails in every process would be restarted ten times before it is reported.
     if pick_device(job.device).type == "cuda" and job.workers > (gpus := torch.cuda.device_count()):
         raise RunError(
-            f"--workers {job.workers}: each process takes a GPU, and this machine has {gpus}; give --workers {gpus}, "
-            "or --device cpu"
+            f"workers={job.workers} is more than the {gpus} GPUs of this machine, and each process needs one; use "
+            f"workers={gpus}, or the device cpu"
         )
     prepare(job)
     command = [
@@ -49,26 +49,26 @@ def _launch(job: Job) -> None:
     ]
     threads = max(1, (os.cpu_count() or 1) // job.workers)
     environment = {"OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": "lo", **os.environ}
-    # The command is ours, and the directory's name goes to no shell.
+    # The command is fixed, and the name of the directory is not passed to a shell.
     with (
-        following(job.run, job.observe()),
+        following(job.run, job.observer),
         subprocess.Popen(command, env=environment) as agent,  # noqa: S603
-        _passing_on_signals(agent) as received,
+        _forwarding_signals(agent) as received,
     ):
         code = _end_of(agent)
     status = job.run.status()
-    if received and status["state"] == "interrupted":  # else they could not save, or were not given the time
+    if received and status["state"] == "interrupted":  # else they could not save in time
         raise Interrupted(received[0], status["step"])
     if code and not received:
-        raise RunError(f"torchrun gave up after {RESTARTS} new starts, with code {code}; its messages are above")
+        raise RunError(f"torchrun failed with code {code} after {RESTARTS} restarts; see its messages above")
     check_end(job.run)
 
 
 def _end_of(agent: "subprocess.Popen[bytes]") -> int:
-    """Waits for a process, and hears signals meanwhile; returns its code.
+    """Wait for a process and handle signals meanwhile; return its exit code.
 
-    The system may give a signal to any thread, and Python acts on it when the main thread goes on, which one that waits
-    without an end does not: the signal would be heard when all is over.
+    The system may deliver a signal to any thread, and Python handles it when the main thread runs next: a wait without
+    a timeout would delay it until the process ends.
     """
     while True:
         with suppress(subprocess.TimeoutExpired):
@@ -76,14 +76,14 @@ def _end_of(agent: "subprocess.Popen[bytes]") -> int:
 
 
 @contextmanager
-def _passing_on_signals(agent: "subprocess.Popen[bytes]") -> Iterator[list[int]]:
+def _forwarding_signals(agent: "subprocess.Popen[bytes]") -> Iterator[list[int]]:
     received: list[int] = []
 
-    def pass_on(number: int, frame: FrameType | None) -> None:
+    def forward(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        agent.send_signal(signal.SIGTERM)  # torchrun passes it to the ranks, which save and end
+        agent.send_signal(signal.SIGTERM)  # torchrun forwards it to the ranks, which save and end
 
-    before = {number: signal.signal(number, pass_on) for number in heard_signals()}
+    before = {number: signal.signal(number, forward) for number in heard_signals()}
     try:
         yield received
     finally:

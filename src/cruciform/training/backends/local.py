@@ -1,4 +1,4 @@
-"""One process: this one."""
+"""The backend ``local``: this process."""
 
 from cruciform.errors import RunError
 from cruciform.training.backends.backend import BACKENDS, Job
@@ -8,8 +8,8 @@ from cruciform.training.runtime.runtime import SingleProcess, pick_device
 
 @BACKENDS.register("local")
 def run_locally(job: Job) -> bool:
-    """Trains in this process."""
+    """Train in this process."""
     if job.workers != 1:
-        raise RunError(f"the backend local is one process, not {job.workers}; use --backend ddp or --backend ray")
-    train(job.recipe, job.run, SingleProcess(pick_device(job.device)), resume=job.resume, observers=[job.observe()])
+        raise RunError(f"the backend local has one process, not {job.workers}; use the backend ddp or ray")
+    train(job.recipe, job.run, SingleProcess(pick_device(job.device)), resume=job.resume, observers=[job.observer])
     return True

@@ -1,7 +1,6 @@
-"""The area under the ROC curve: the chance that a sample of a class scores higher than one of another class.
+"""The area under the ROC curve, computed from ranks (Mann and Whitney); ties count half.
 
-Computed from ranks (Mann and Whitney), ties counting half, so no threshold is involved. For two classes it is that of
-the second; for more the mean over classes, each against all others, as MedMNIST does.
+For two classes it is that of the second; for more, the mean over classes, one against the rest, as in MedMNIST.
 """
 
 import torch
@@ -9,11 +8,11 @@ from torch import Tensor
 
 
 def area_under_curve(scores: Tensor, labels: Tensor) -> float | None:
-    """Returns the area under the curve, or None where a class or its rest has no sample.
+    """Return the area under the ROC curve; None where a class, or the rest, has no sample.
 
     Args:
-        scores: (samples, classes); more is likelier.
-        labels: The true classes.
+        scores: (samples, classes); higher is more likely.
+        labels: The true class indices.
     """
     classes = [1] if scores.shape[1] == 2 else range(scores.shape[1])
     areas = [_area(scores[:, number].double(), labels == number) for number in classes]

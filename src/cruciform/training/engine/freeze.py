@@ -1,41 +1,43 @@
-"""Parameters that stop learning: some before training begins, some when a share of it has passed."""
+"""Freezing parameters from the start, or after a fraction of training."""
 
 from collections.abc import Mapping
 
 from torch import nn
 
 from cruciform.errors import RecipeError
-from cruciform.training.recipe.patterns import match
+from cruciform.training.tables.patterns import match
 
 
 class Freeze:
-    """Keeps parameters as they are.
+    """Freezes parameters.
 
     Args:
-        model: The network. Parameters that never learn need no gradient from here on.
-        until: From name patterns to the share of training during which such parameters learn.
+        model: The network. Parameters that are frozen from the start get ``requires_grad=False``.
+        until: From parameter name patterns to the fraction of training after which they are frozen.
     """
 
     def __init__(self, model: nn.Module, until: Mapping[str, float]) -> None:
         named = dict(model.named_parameters())
         self._until: dict[nn.Parameter, float] = {}
-        for pattern, share in until.items():
-            # What does not learn anyway, since whoever made the network froze it, stays as it is.
+        for pattern, fraction in until.items():
+            # Parameters that the network's author froze stay frozen.
             chosen = [named[name] for name in match(pattern, named, "freeze")]
-            self._until |= {parameter: share for parameter in chosen if parameter.requires_grad}
-        for parameter, share in self._until.items():
-            if not share:
+            self._until |= {parameter: fraction for parameter in chosen if parameter.requires_grad}
+        for parameter, fraction in self._until.items():
+            if not fraction:
                 parameter.requires_grad_(False)
         if all(self._until.get(parameter, 1.0) < 1 for parameter in named.values() if parameter.requires_grad):
-            raise RecipeError(f"freeze={dict(until)} leaves nothing that learns to the end; name fewer parameters")
+            raise RecipeError(
+                f"freeze={dict(until)} freezes all parameters before the end of training; match fewer parameters"
+            )
 
-    def spare_(self, passed: float) -> None:
-        """Spares the backward pass gradients that nobody will use; for networks that no other process waits for."""
-        for parameter, share in self._until.items():
-            parameter.requires_grad_(passed < share)
+    def skip_gradients_(self, passed: float) -> None:
+        """Exclude frozen parameters from the backward pass; not for wrapped networks, which expect all gradients."""
+        for parameter, fraction in self._until.items():
+            parameter.requires_grad_(passed < fraction)
 
-    def forget_(self, passed: float) -> None:
-        """Drops gradients that must not be used, however they came to be."""
-        for parameter, share in self._until.items():
-            if passed >= share:
+    def drop_gradients_(self, passed: float) -> None:
+        """Drop the gradients of frozen parameters."""
+        for parameter, fraction in self._until.items():
+            if passed >= fraction:
                 parameter.grad = None

@@ -1,4 +1,4 @@
-"""Images of a run's own data, as its network is given them when it is judged."""
+"""Images of a run's data set, preprocessed as for evaluation."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +19,11 @@ from cruciform.training.setup.recipe_data import open_datasets
 
 
 class Prepared(NamedTuple):
-    """Some samples.
+    """Preprocessed samples.
 
     Attributes:
-        images: (samples, channels, …), in 32 bits.
-        labels: Their classes.
+        images: (samples, channels, …), float32.
+        labels: Their class indices.
     """
 
     images: NDArray[Any]
@@ -31,12 +31,12 @@ class Prepared(NamedTuple):
 
 
 def prepared_batches(directory: Path, split: Split, *, batch: int) -> Iterator[Prepared]:
-    """Yields what a run was trained on, or is judged on, in its own order, without the chances of training.
+    """Yield a split of a run's data set, in order, preprocessed as for evaluation.
 
     Args:
         directory: The run.
-        split: Which samples.
-        batch: How many at a time; the last may be fewer.
+        split: The split.
+        batch: The batch size; the last batch may be smaller.
     """
     recipe = Run(directory).recipe()
     train, test = open_datasets(recipe.data, SingleProcess(torch.device("cpu")))
@@ -44,9 +44,9 @@ def prepared_batches(directory: Path, split: Split, *, batch: int) -> Iterator[P
 
 
 def sample_images(directory: Path, count: int) -> NDArray[Any]:
-    """Returns so many training images of a run, from all over its data, as its network is given them when judged.
+    """Return evenly spaced training images of a run, preprocessed as for evaluation.
 
-    Not the first: where classes lie one after the other, as in folders, those would all be of one class.
+    Not the first ones: where samples are sorted by class, as in folders, those would all be of one class.
     """
     recipe = Run(directory).recipe()
     train, _ = open_datasets(recipe.data, SingleProcess(torch.device("cpu")))
@@ -56,10 +56,9 @@ def sample_images(directory: Path, count: int) -> NDArray[Any]:
 
 
 def first_images(recipe: Recipe, source: Source, count: int) -> Tensor:
-    """Returns so many images of a source, as a recipe's network is given images when it is judged.
+    """Return the first images of a source, or evenly spaced ones where it is sorted by class.
 
-    The first; where each class lies in one piece, as in folders, some from all over it. Those that can't be read are
-    left out: whoever trains on them tells.
+    They are preprocessed as for evaluation. Unreadable samples are skipped: training reports them.
     """
     if is_grouped(source.labels):
         source = Part(source, spread(min(count, len(source)), len(source)))
@@ -68,13 +67,13 @@ def first_images(recipe: Recipe, source: Source, count: int) -> Tensor:
 
 def _batches(recipe: Recipe, source: Source, batch: int, *, max_bad: float) -> Iterator[Prepared]:
     order = Order(len(source), min(batch, len(source)))
-    loader = Loader(source, order, recipe.prepare)
-    mean, deviation = (torch.tensor(values) for values in (recipe.data.mean, recipe.data.deviation))
+    loader = Loader(source, order, recipe.eval_transforms)
+    mean, std = (torch.tensor(values) for values in (recipe.data.mean, recipe.data.std))
     bad = 0
     for step in range(order.steps_per_epoch):
         samples = loader.read(step)
         bad += len(samples.bad)
         if bad > max_bad * len(source):
             raise samples.bad[-1]
-        images = normalize(samples.images[: samples.counted].float(), mean, deviation)
+        images = normalize(samples.images[: samples.counted].float(), mean, std)
         yield Prepared(images.contiguous().numpy(), samples.labels[: samples.counted].numpy())

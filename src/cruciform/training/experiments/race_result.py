@@ -1,4 +1,4 @@
-"""A race as a file of results: every run that has finished, and means over seeds in its summary."""
+"""The result file of a race: every finished run, and means over seeds in its summary."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -11,21 +11,21 @@ from cruciform.training.experiments.race import Finish, by_contestant, summarize
 
 
 def read_finishes(path: Path) -> list[Finish]:
-    """Returns the runs that a file of results holds; none where there is no file yet."""
+    """Return the runs in a result file; none where it does not exist yet."""
     if not path.is_file():
         return []
     try:
-        return [Finish(**run) for run in json.loads(read_text(path))["details"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path} is no file of a race's results: {error}") from error
+        return [Finish.from_dict(run) for run in json.loads(read_text(path))["details"]]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{path} is not a result file of a race: {error}") from error
 
 
 def add_finish(finish: Finish, path: Path, record: Callable[[list[Finish]], None]) -> None:
-    """Records one run more, beside whatever other processes have recorded meanwhile.
+    """Add a run to a result file, which other processes may have changed.
 
     Args:
         finish: The run.
-        path: The file of results.
+        path: The result file.
         record: Writes all runs into it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def add_finish(finish: Finish, path: Path, record: Callable[[list[Finish]], None
 
 
 def record_race(finishes: Sequence[Finish], path: Path, *, command: str) -> None:
-    """Writes all runs into a file of results."""
+    """Write all runs into a result file."""
     groups = by_contestant(finishes)
     summary = {f"{name}_{key}": value for name, group in groups.items() for key, value in summarize(group).items()}
     seeds = min(map(len, groups.values()))

@@ -1,8 +1,8 @@
-"""A sweep: many runs of a recipe with other settings, proposed by Optuna, placed here or by Ray.
+"""A sweep: runs of a recipe with settings proposed by Optuna, in this process or on Ray.
 
-Only this process speaks to the study, whose journal is a file. A trial is a run in a directory of its own: a worker
-that dies is started again by Ray and goes on from its last checkpoint; when this process dies, the next start finds
-which trials were under way, and goes on with them. Nobody's death needs a heartbeat to be noticed.
+Only this process uses the study, whose journal is a file. A trial is a run in its own directory: a worker that dies is
+restarted by Ray and resumes from its last checkpoint; when this process dies, the next start resumes the trials that
+were running.
 """
 
 import json
@@ -28,34 +28,35 @@ from cruciform.errors import (
     UnknownNameError,
     first_line,
 )
+from cruciform.text.wording import plural
 from cruciform.training.backends.ray import cluster, import_ray, wants_gpus
 from cruciform.training.engine.loop import Interrupted, train
 from cruciform.training.recipe.recipe import Recipe
-from cruciform.training.recipe.table import read_table
 from cruciform.training.run.run import Run, differences
 from cruciform.training.runtime.runtime import SingleProcess, pick_device
+from cruciform.training.tables.table import read_table
 
 RETRIES = 5
 MOST_TRIED = 256  # combinations of ends
 JOURNAL = "study.log"
 ASKED = "asked"
-"""The attribute of a study that says what was swept over."""
+"""The attribute of a study that records the recipe and the search space."""
 
 UNFIT = (ConversionError, NonFiniteError, OptionError, PlanError, RecipeError, ShapeError, UnknownNameError)
-"""What settings of a trial can be at fault for. Missing data or a full disk are no fault of theirs, and end a sweep."""
+"""Errors that the settings of a trial can cause. Others, such as missing data or a full disk, end the sweep."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """What is tried for one key of the recipe.
+    """The search space of one recipe key.
 
     Attributes:
-        key: As ``optimizer.rate``.
-        values: What it may be, one of these; empty where it is a range.
-        low: The least of a range.
-        high: The most.
-        log: Whether a range is looked through by factors rather than by differences.
-        whole: Whether only whole numbers are tried.
+        key: As ``optimizer.lr``.
+        values: The choices; empty where it is a range.
+        low: Start of the range.
+        high: End of the range.
+        log: Whether the range is sampled on a log scale.
+        whole: Whether only integers are tried.
     """
 
     key: str
@@ -67,33 +68,33 @@ class Search:
 
     @classmethod
     def read(cls, text: str) -> "Search":
-        """Reads ``optimizer.rate=0.01..0.5:log``, ``epochs=5..20`` or ``model.scheme=lr,lr-join``."""
-        key, equals, given = text.partition("=")
-        bounds, _, kind = given.partition(":log")
+        """Read ``optimizer.lr=0.01..0.5:log``, ``epochs=5..20`` or ``model.scheme=lr,lr-join``."""
+        key, equals, space = text.partition("=")
+        bounds, _, kind = space.partition(":log")
         low, dots, high = bounds.partition("..")
         try:
-            if not (equals and key and given) or kind:
+            if not (equals and key and space) or kind:
                 raise ValueError
             if not dots:
-                return cls(key, tuple(given.split(",")))
+                return cls(key, tuple(space.split(",")))
             whole = low.lstrip("-").isdigit() and high.lstrip("-").isdigit()
-            made = cls(key, (), float(low), float(high), ":log" in given, whole)
+            made = cls(key, (), float(low), float(high), ":log" in space, whole)
         except ValueError:
             raise OptionError(
-                f"--search {text}: write KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=ONE,OTHER, as "
-                "--search optimizer.rate=0.01..0.5:log --search model.scheme=lr,lr-join"
+                f"{text!r} is not a search space: write KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=ONE,OTHER, as "
+                "optimizer.lr=0.01..0.5:log or model.scheme=lr,lr-join"
             ) from None
         if not -math.inf < made.low < made.high < math.inf or (made.log and made.low <= 0):
-            raise OptionError(f"--search {text}: a range goes up, has two ends, and a logarithmic one starts above 0")
+            raise OptionError(f"{text!r}: LOW must be smaller than HIGH, both finite, and above 0 for a log range")
         return made
 
     @property
     def ends(self) -> tuple[Any, ...]:
-        """The values, or where a range begins and ends."""
+        """The choices, or the start and end of the range."""
         return self.values or ((int(self.low), int(self.high)) if self.whole else (self.low, self.high))
 
     def suggest(self, trial: Any) -> Any:
-        """Asks Optuna for a value."""
+        """Let Optuna suggest a value."""
         if self.values:
             return trial.suggest_categorical(self.key, self.values)
         if self.whole:
@@ -103,13 +104,13 @@ class Search:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is swept over.
+    """A recipe and its search space.
 
     Attributes:
-        load: Makes the recipe with changes, each as ``key=value``.
-        searches: What is tried.
-        trials: How many.
-        folder: Where the runs and the study's journal are kept.
+        load: Loads the recipe with overrides, each as ``key=value``.
+        searches: The search space.
+        trials: Number of trials.
+        folder: Where the runs and the journal of the study are stored.
     """
 
     load: Callable[[Sequence[str]], Recipe]
@@ -120,12 +121,12 @@ class Sweep:
 
 @dataclass(frozen=True)
 class SweepTrial:
-    """A trial that has ended.
+    """A finished trial.
 
     Attributes:
         number: Of the trial.
-        settings: What was tried.
-        top1: Accuracy on the held-out samples; None where the run failed.
+        settings: Its values, by recipe key.
+        top1: Top-1 accuracy on the held-out samples; None where it failed.
         reason: Why it failed.
     """
 
@@ -135,13 +136,39 @@ class SweepTrial:
     reason: str | None = None
 
 
+@dataclass(frozen=True)
+class SweepResult:
+    """The trials of a sweep, the best first.
+
+    Attributes:
+        recipe: The recipe.
+        trials: All trials.
+    """
+
+    recipe: str
+    trials: tuple[SweepTrial, ...]
+
+    @property
+    def best(self) -> SweepTrial | None:
+        """The best trial; None where all failed."""
+        return self.trials[0] if self.trials and self.trials[0].top1 is not None else None
+
+    def __str__(self) -> str:
+        lines = [f"{self.recipe}, {plural(len(self.trials), 'trial')}, the best first"]
+        for trial in self.trials:
+            settings = ", ".join(f"{key}={value}" for key, value in trial.settings.items())
+            result = trial.reason if trial.top1 is None else f"top-1 accuracy {trial.top1:.2%}"
+            lines.append(f"trial {trial.number}: {settings}: {result}")
+        return "\n".join(lines)
+
+
 class Ended(NamedTuple):
-    """A run of a trial that has ended.
+    """The result of the run of a trial.
 
     Attributes:
         number: Of the trial.
         top1: Its accuracy; None where it failed.
-        reason: Why.
+        reason: Why it failed.
     """
 
     number: int
@@ -153,38 +180,39 @@ class Place(ABC):
     """Where trials run.
 
     Attributes:
-        room: For how many at a time.
+        slots: Number of concurrent trials.
     """
 
-    room: int = 1
+    slots: int = 1
 
     @abstractmethod
     def start(self, number: int, recipe: Recipe, directory: Path) -> None:
-        """Starts a trial."""
+        """Start a trial."""
 
     @abstractmethod
     def wait(self) -> Ended:
-        """Returns the next one that ends."""
+        """Return the next trial that ends."""
 
 
 def run_sweep(sweep: Sweep, *, workers: int | None = None, device: str = "auto") -> Iterator[SweepTrial]:
-    """Yields trials as they end, those of earlier starts first. One process at a time may sweep in a folder.
+    """Yield trials as they end, those of earlier starts first. One process at a time may use a folder.
 
     Args:
-        sweep: What is swept over.
-        workers: Trials at a time on a Ray cluster; None: one after the other, in this process.
-        device: What to compute on.
+        sweep: The recipe and its search space.
+        workers: Number of concurrent trials on a Ray cluster; None: one after the other, in this process.
+        device: The device of each.
     """
     base = sweep.load(())
     if not base.data.holdout:
         raise RecipeError(
-            "a sweep chooses by the samples that it is judged on, and must not see the test set: hold some training "
-            "samples out with --set data.holdout=5000"
+            "a sweep must not select by accuracy on the test set: hold out some training samples, as with "
+            "data.holdout=5000"
         )
     keys = [search.key for search in sweep.searches]
     if len(set(keys)) < len(keys) or "data.holdout" in keys:
         raise OptionError(
-            f"--search {' '.join(keys)}: each key once, and not data.holdout, which says what trials are judged on"
+            f"the search space has {', '.join(keys)}: give each key once, and not data.holdout, which the accuracy of "
+            "all trials depends on"
         )
     _check_ends(sweep)
     optuna = _import_optuna()
@@ -193,10 +221,10 @@ def run_sweep(sweep: Sweep, *, workers: int | None = None, device: str = "auto")
 
 
 def _check_ends(sweep: Sweep) -> None:
-    """Raises where no recipe takes any of the ends of what is searched: a misspelt key fails in every trial."""
+    """Raise where all combinations of ends are invalid: a misspelt key would fail in every trial."""
     reason: RecipeError | None = None
     for tried, values in enumerate(product(*(search.ends for search in sweep.searches))):
-        if tried == MOST_TRIED:  # so many keys may go together in a way that was not met yet
+        if tried == MOST_TRIED:  # another combination may still be valid
             return
         try:
             sweep.load([f"{search.key}={value}" for search, value in zip(sweep.searches, values, strict=True)])
@@ -214,7 +242,7 @@ def _run(optuna: Any, study: Any, sweep: Sweep, workers: int | None, device: str
     asked = 0
     for trial in study.trials:
         if len(trial.params) < len(sweep.searches):
-            # Killed between the question and the answer: nothing was started, another one is asked.
+            # Killed before all values were suggested: nothing was started, another trial replaces it.
             if not trial.state.is_finished():
                 study.tell(trial.number, state=failed)
             continue
@@ -226,7 +254,7 @@ def _run(optuna: Any, study: Any, sweep: Sweep, workers: int | None, device: str
     with _place(workers, device) as place:
         running: dict[int, dict[str, Any]] = {}
         while True:
-            while len(running) < place.room and (waiting or asked < sweep.trials):
+            while len(running) < place.slots and (waiting or asked < sweep.trials):
                 asked += not waiting
                 number, settings = waiting.pop(0) if waiting else _ask(study, sweep.searches)
                 try:
@@ -258,22 +286,22 @@ def _open_study(optuna: Any, sweep: Sweep, base: Recipe) -> Any:
         direction="maximize",
         load_if_exists=True,
     )
-    # As it comes back from a file: without tuples.
+    # As it is read from a file: without tuples.
     asked = json.loads(json.dumps({"recipe": base.to_dict(), "searches": [asdict(one) for one in sweep.searches]}))
     changed = differences(study.user_attrs.get(ASKED, asked), asked)
     if changed:
         raise RunError(
-            f"{sweep.folder} holds another sweep ({'; '.join(changed)}); go on with that one by its own command, or "
-            "choose another folder with --runs DIR"
+            f"{sweep.folder} contains another sweep ({'; '.join(changed)}); resume that one with its own arguments, or "
+            "choose another folder"
         )
     study.set_user_attr(ASKED, asked)
-    # From the same seed alone, each start would propose again what the first one did.
+    # With the same seed, each start would propose the same settings again.
     study.sampler = optuna.samplers.TPESampler(seed=base.seed + len(study.trials), constant_liar=True)
     return study
 
 
 def train_trial(recipe: dict[str, Any], directory: str, device: str) -> tuple[float | None, str | None]:
-    """Runs one trial, or the rest of it; returns its accuracy, or why it failed."""
+    """Run or resume one trial; return its accuracy, or why it failed."""
     run = Run(Path(directory))
     made = read_table(Recipe, recipe, "the trial's recipe")
     try:
@@ -309,12 +337,12 @@ class _Here(Place):
 
 class _OnRay(Place):
     def __init__(self, ray: Any, workers: int, device: str) -> None:
-        self.room, self._ray, self._device = workers, ray, device
+        self.slots, self._ray, self._device = workers, ray, device
         self._remote = ray.remote(
             num_cpus=1,
             num_gpus=int(wants_gpus(ray, device)),
             max_retries=RETRIES,
-            retry_exceptions=[Interrupted],  # told to end, as machines are before they are taken away
+            retry_exceptions=[Interrupted],  # by a signal, as before a machine is preempted
         )(train_trial)
         self._handles: dict[Any, int] = {}
 
@@ -329,7 +357,7 @@ class _OnRay(Place):
             return Ended(number, *self._ray.get(ready))
         except self._ray.exceptions.RayError as error:
             if isinstance(cause := getattr(error, "cause", None), CruciformError):
-                raise cause from error  # no fault of the settings, as in this process
+                raise cause from error  # not caused by the settings; as in this process
             return Ended(number, None, f"{type(error).__name__}: {first_line(error)}")
 
 

@@ -1,4 +1,4 @@
-"""Recipes by name, from TOML files, and the few changes that a command line makes to one."""
+"""Recipes by name, from TOML files and from runs, with ``key=value`` overrides."""
 
 import json
 import tomllib
@@ -13,57 +13,60 @@ from cruciform.files import MOST_JSON, read_text
 from cruciform.registry import Registry, did_you_mean
 from cruciform.store.run_marker import RUN_RECIPE, is_run
 from cruciform.training.recipe.recipe import Recipe
+from cruciform.training.recipe.renamed_keys import refuse_renamed
 from cruciform.training.recipe.sizes import expand_size, follow_changes_, refuse_small_side
-from cruciform.training.recipe.table import read_table
+from cruciform.training.tables.table import read_table
 
-BY_PATTERN = (["freeze"], ["optimizer", "rates"])
-"""The tables whose keys are patterns of parameters' names, which have dots of their own."""
+BY_PATTERN = (["freeze"], ["optimizer", "lr_mult"], ["optimizer", "rates"])
+"""The tables whose keys are patterns of parameter names, which contain dots."""
 
 
-def load_recipe(given: str | Path, changes: Sequence[str] = ()) -> Recipe:
-    """Returns a recipe.
+def load_recipe(reference: str | Path, changes: Sequence[str] = ()) -> Recipe:
+    """Load a recipe by name, from a TOML file or from a run.
 
     Args:
-        given: A name of ``list_recipes()``, a TOML file, or the directory of a run.
-        changes: What is changed about it, each as ``key=value`` with a value as TOML has them: ``optimizer.rate=0.05``.
+        reference: A name of ``list_recipes()``, a TOML file, or the directory of a run.
+        changes: Overrides, each as ``key=value`` with a TOML value, as ``optimizer.lr=0.05``.
     """
-    recipe = make_recipe(_read(given), changes, str(given))
-    if not is_run(Path(given)):  # what ran, or failed, is read as it was
-        refuse_small_side(recipe.data.short_side, {"augment": recipe.augment, "prepare": recipe.prepare})
+    recipe = make_recipe(_read(reference), changes, str(reference))
+    if not is_run(Path(reference)):  # the recipe of a run is read as it is
+        lists = {"train_transforms": recipe.train_transforms, "eval_transforms": recipe.eval_transforms}
+        refuse_small_side(recipe.data.short_side, lists)
     return recipe
 
 
 def make_recipe(data: dict[str, Any], changes: Sequence[str], what: str) -> Recipe:
-    """Returns a recipe of plain data, changed as ``load_recipe`` has it; ``what`` it is, for the message."""
+    """Return a recipe from plain data, with overrides as in ``load_recipe``; ``what`` names it in messages."""
+    refuse_renamed(data, what)
     data, size = expand_size(data)
     follow_changes_(data, frozenset(_apply_(data, change) for change in changes), size)
     return read_table(Recipe, data, what)
 
 
 def list_recipes() -> list[str]:
-    """Returns the names of the recipes that come with the library."""
+    """Return the names of the built-in recipes."""
     return _cookbook().names()
 
 
 def describe_recipe(name: str) -> str:
-    """Returns what a recipe is, in a few words."""
+    """Return a one-line description of a built-in recipe."""
     about: str = _cookbook().get(name)["about"]
     return about
 
 
-def _read(given: str | Path) -> dict[str, Any]:
-    path = Path(given)
+def _read(reference: str | Path) -> dict[str, Any]:
+    path = Path(reference)
     if is_run(path):
         return _parsed(path / RUN_RECIPE, json.loads)
     if path.suffix == ".toml":
         return _parsed(path, tomllib.loads)
-    name = str(given)
+    name = str(reference)
     if name not in _cookbook():
         raise RecipeError(
-            f"{name!r} is no recipe, no .toml file and no run.{did_you_mean(name, list_recipes())} Recipes: "
+            f"{name!r} is not a recipe, a .toml file or a run.{did_you_mean(name, list_recipes())} Recipes: "
             f"{', '.join(list_recipes())}"
         )
-    return json.loads(json.dumps(_cookbook().get(name)["recipe"]))  # type: ignore[no-any-return]  # a copy to change
+    return json.loads(json.dumps(_cookbook().get(name)["recipe"]))  # type: ignore[no-any-return]
 
 
 def _parsed(path: Path, loads: Any) -> dict[str, Any]:
@@ -72,39 +75,47 @@ def _parsed(path: Path, loads: Any) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise RecipeError(f"{path} can't be read as a recipe: {error}") from error
     if not isinstance(data, dict):
-        raise RecipeError(f"{path} holds a {type(data).__name__}, not a recipe")
+        raise RecipeError(f"{path} contains a {type(data).__name__}, not a recipe")
     return data
 
 
 def _apply_(data: dict[str, Any], change: str) -> str:
-    """Makes one change, and returns the key that was changed."""
+    """Apply one override, and return its key."""
     path, equals, text = change.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):
-        raise RecipeError(f"--set {change}: write key=value, as --set epochs=2 or --set optimizer.rate=0.05")
+        raise RecipeError(f"{change!r} is not an override: write key=value, as epochs=2 or optimizer.lr=0.05")
     for place in BY_PATTERN:
         above, pattern = keys[: len(place)], keys[len(place) :]
         if above == place and pattern:
             keys = [*place, ".".join(pattern).strip("'\"")]
+    value = _value(text)
+    refuse_renamed(_nested(keys, value), f"override {change!r}")
     table = data
     for key in keys[:-1]:
         table = table.setdefault(key, {})
         if not isinstance(table, dict):
-            raise RecipeError(f"--set {change}: {key} is a value, not a table")
-    value = _value(text)
+            raise RecipeError(f"override {change!r}: {key} is a value, not a table")
     table.pop(keys[-1], None)
     if value is not None:
         table[keys[-1]] = value
     return ".".join(keys)
 
 
+def _nested(keys: Sequence[str], value: Any) -> dict[str, Any]:
+    for key in reversed(keys):
+        value = {key: value}
+    nested: dict[str, Any] = value
+    return nested
+
+
 def _value(text: str) -> Any:
     if text.strip().lower() == "none":
-        return None  # TOML has no word for it; leaving the key out means the same
+        return None  # TOML has no null; leaving the key out means the same
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):  # not all that tomllib can't read is an error of its own kind
-        return text  # a word without quotes, as shells leave them
+    except (ValueError, RecursionError):  # tomllib does not wrap all errors
+        return text  # a string without quotes, as shells pass it
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What the caller's code gives to a run. A recipe, being data, can't hold it; it names it, so that all can tell."""
+"""Python objects that a run is given besides its recipe, which is data and can only name them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +15,10 @@ class PythonObjects:
     """What a recipe can't hold.
 
     Attributes:
-        model: The network, where only the caller's code can build it.
+        model: The network, where the caller built it.
         transform: One more transform of training samples: any function of an image, as torchvision, timm and
-            albumentations have them.
-        start: A checkpoint to start from where the run has none that is newer.
+            albumentations provide.
+        start: A checkpoint to start from, unless the run has a newer one.
     """
 
     model: nn.Module | None = None
@@ -26,27 +26,27 @@ class PythonObjects:
     start: Path | None = None
 
 
-def name_given(recipe: Recipe, inputs: PythonObjects) -> Recipe:
-    """Returns the recipe with the names of what is given; refuses one that needs what is not given."""
-    for table, argument, thing in (
-        (recipe.model, "model", inputs.model),
-        (recipe.data, "transform", inputs.transform),
+def name_objects(recipe: Recipe, objects: PythonObjects) -> Recipe:
+    """Return the recipe with the names of the objects; raise where one that it names is missing."""
+    for argument, name, thing in (
+        ("model", recipe.model.python_object, objects.model),
+        ("transform", recipe.data.python_transform, objects.transform),
     ):
-        if table.given and thing is None:
+        if name and thing is None:
             raise RunError(
-                f"this run was started from Python with a {argument} of its own ({table.given}) and goes on from there "
-                f"only: train_network(RUN, RUN, {argument}=...)"
+                f"this run was started from Python with its own {argument} ({name}) and can only be resumed from "
+                f"Python: cruciform.train(RUN, RUN, {argument}=...)"
             )
-    if inputs.model is not None and (recipe.model.scheme or recipe.model.init):
+    if objects.model is not None and (recipe.model.scheme or recipe.model.init):
         raise RecipeError(
-            f"a network of one's own is trained as it is, so the recipe's model.scheme={recipe.model.scheme} and "
-            f"model.init={recipe.model.init} have no effect; convert it before, and set both to none"
+            f"a network passed as model= is trained as it is, so model.scheme={recipe.model.scheme} and "
+            f"model.init={recipe.model.init} of the recipe have no effect; convert it first, and set both to none"
         )
-    model = recipe.model.model_copy(update={"given": _name(inputs.model)})
-    data = recipe.data.model_copy(update={"given": _name(inputs.transform)})
+    model = recipe.model.model_copy(update={"python_object": _name(objects.model)})
+    data = recipe.data.model_copy(update={"python_transform": _name(objects.transform)})
     return recipe.model_copy(update={"model": model, "data": data})
 
 
 def _name(thing: Any) -> str | None:
-    """Returns the name of a function, or of what something is; that of its module changes with how it is started."""
+    """Return the name of a function, or of an object's class, without its module: that of a script varies."""
     return None if thing is None else getattr(thing, "__qualname__", type(thing).__qualname__)

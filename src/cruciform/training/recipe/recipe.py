@@ -1,51 +1,59 @@
-"""A recipe: all that decides what a training run computes, as data. The same recipe gives the same weights."""
+"""A recipe: everything that decides what a training run computes, as data. The same recipe gives the same weights."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-import cruciform.data.open_dataset  # noqa: F401  (fills DATASETS)
 from cruciform.data.samples.source import DATASETS
-from cruciform.data.transforms.transforms import Augmentation
+from cruciform.data.transforms.transforms import RecipeTransform
 from cruciform.data.transforms.whitening import Whitening
 from cruciform.errors import PlanError, RecipeError
 from cruciform.nn.init_rules import RULES
 from cruciform.nn.initialize import AUTO
 from cruciform.schemes import find_scheme
-from cruciform.training.recipe.lookahead_table import LookaheadTable
-from cruciform.training.recipe.optimizer import Optimizer
-from cruciform.training.recipe.schedule import Constant, Schedule, Share
+from cruciform.training.objectives.base import OBJECTIVES, Objective
+from cruciform.training.objectives.cross_entropy import CrossEntropy
+from cruciform.training.optimizers.base import OPTIMIZERS, OptimizerTable
+from cruciform.training.recipe.renamed_keys import refuse_renamed
+from cruciform.training.recipe.schedule import Constant, Fraction, Schedule
 from cruciform.training.recipe.sizes import SIZE, fill_sizes
-from cruciform.training.recipe.table import Table
+from cruciform.training.tables.lookahead_table import LookaheadTable
+from cruciform.training.tables.table import Table, one_of
 
 AUTO_PRECISION = "auto"
 Count = Annotated[int, Field(ge=1)]
-Transforms = tuple[Annotated[Augmentation, Field(discriminator="kind")], ...]
+Transforms = tuple[Annotated[RecipeTransform, Field(discriminator="kind")], ...]
+if TYPE_CHECKING:
+    Optimizer = OptimizerTable
+    Loss = Objective
+else:
+    Optimizer = one_of(OPTIMIZERS)
+    Loss = one_of(OBJECTIVES, default="cross-entropy")
 
 
 class ModelTable(Table):
-    """What is trained.
+    """The network to train.
 
     Attributes:
-        name: A network of the zoo, ``timm:resnet18`` and the like, or a model directory.
-        options: What its source takes besides, such as ``num_classes``.
-        scheme: Converted by this scheme before training; None: as it is.
-        init: The rule of initialization; None: the network's own, and the one that suits it where it is converted.
-        given: What the network is that the caller's code gave in place of all this; None: it gave none.
+        name: A zoo network, ``timm:resnet18`` and the like, or a model directory.
+        options: Arguments of its constructor, such as ``num_classes``.
+        scheme: Convert it by this scheme before training; None: train it as it is.
+        init: The initialization rule; None: the network's own, or the one that suits it where it is converted.
+        python_object: The class of the ``nn.Module`` that was passed from Python instead; None: none was.
     """
 
     name: str
     options: dict[str, Any] = Field(default_factory=dict)
     scheme: str | None = None
     init: str | None = None
-    given: str | None = None
+    python_object: str | None = None
 
     @property
-    def what(self) -> str:
-        """What is trained, in a word."""
-        return self.given or self.name
+    def label(self) -> str:
+        """The name of the network, for messages and tables."""
+        return self.python_object or self.name
 
     @field_validator("scheme")
     @classmethod
@@ -59,22 +67,22 @@ class ModelTable(Table):
 
 
 class DataTable(Table):
-    """What it is trained on.
+    """The data set to train on.
 
     Attributes:
-        kind: cifar10, folder, shards or volumes.
-        path: Where it lies; relative paths count from the environment variable CRUCIFORM_DATA.
-        short_side: Length that the shorter side of images in a folder is brought to; ``data.size`` sets it together
-            with the crops.
-        holdout: How many training samples are kept from training and evaluated on in place of the test set: the last,
-            or every k-th where one class follows the other.
-        whiten: Prepare images by GCN and ZCA; None: only subtract ``mean`` and divide by ``deviation``.
-        mean: Of each channel, on the scale of the images' bytes.
-        deviation: Of each channel.
-        threads: How many threads read ahead.
-        max_bad: The share of samples that may turn out to be unreadable: they are left out and written down. One more,
-            and the run stops.
-        given: What the transform of training samples is that the caller's code gave besides; None: it gave none.
+        kind: The kind of data set: cifar10, folder, shards, volumes, or one that another package adds.
+        path: Its location; relative paths start from the environment variable CRUCIFORM_DATA.
+        short_side: Length that the shorter side of images is resized to; ``data.size`` sets it together with the
+            crops.
+        holdout: Number of training samples that are held out and evaluated on instead of the test set: the last ones,
+            or every k-th one where the samples are sorted by class.
+        whiten: Preprocess images by GCN and ZCA; None: only subtract ``mean`` and divide by ``std``.
+        mean: Of each channel, on the 0–255 scale of the images.
+        std: Of each channel, on the same scale.
+        threads: Number of threads that prefetch batches.
+        max_bad: Largest fraction of samples that may be unreadable. They are skipped and logged; above it the run
+            stops.
+        python_transform: The name of the transform that was passed from Python; None: none was.
     """
 
     kind: str
@@ -83,18 +91,18 @@ class DataTable(Table):
     holdout: int = Field(default=0, ge=0)
     whiten: Whitening | None = None
     mean: tuple[float, ...] = (0.0,)
-    deviation: tuple[Annotated[float, Field(gt=0)], ...] = (255.0,)
+    std: tuple[Annotated[float, Field(gt=0)], ...] = (255.0,)
     threads: int = Field(default=2, ge=0)
-    max_bad: Share = 0.0
-    given: str | None = None
+    max_bad: Fraction = 0.0
+    python_transform: str | None = None
 
     def check_channels(self, channels: int) -> None:
-        """Raises where images have other channels than there are means or deviations."""
-        for name, values in (("mean", self.mean), ("deviation", self.deviation)):
+        """Raise where the number of means or stds does not fit the number of channels."""
+        for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in (1, channels):
                 raise RecipeError(
-                    f"data.{name} has {len(values)} values for images of {channels} channels; give one for all, or one "
-                    "for each"
+                    f"data.{name} has {len(values)} values, but images have {channels} channels; give one value for "
+                    "all channels, or one for each"
                 )
 
     @field_validator("kind")
@@ -103,38 +111,24 @@ class DataTable(Table):
         return _check_name(DATASETS.get, value)
 
 
-class LossTable(Table):
-    """What is made small.
-
-    Attributes:
-        smoothing: The share of the target that is spread over all classes.
-        mixup: α of the Beta distribution that pairs of images are mixed by; 0: not mixed.
-        auxiliary: The weight of auxiliary heads, where a network has them.
-    """
-
-    smoothing: float = Field(default=0.0, ge=0, lt=1)
-    mixup: float = Field(default=0.0, ge=0)
-    auxiliary: float = Field(default=0.3, ge=0)
-
-
 class EvaluationTable(Table):
-    """How it is judged.
+    """How the network is evaluated.
 
     Attributes:
-        batch: Samples at a time, over all ranks.
-        epochs: Epochs between evaluations; the last one is always evaluated.
-        mirror: Whether the mean of what the network says to an image and to its mirror image is judged besides.
-        auc: Whether the area under the ROC curve is computed besides, from the scores of all samples at once.
+        batch_size: Samples in a batch, over all ranks.
+        epochs: Epochs between evaluations; the last epoch is always evaluated.
+        flip_tta: Whether to report accuracy with horizontal-flip test-time augmentation too.
+        auc: Whether to compute the area under the ROC curve too.
     """
 
-    batch: Count = 512
+    batch_size: Count = 512
     epochs: Count = 1
-    mirror: bool = False
+    flip_tta: bool = False
     auc: bool = False
 
 
 class CheckpointTable(Table):
-    """When its state is saved, besides at the end of every epoch and when it is interrupted.
+    """When checkpoints are saved, in addition to the end of every epoch and an interruption.
 
     Attributes:
         steps: Steps between checkpoints; None: by time only.
@@ -148,12 +142,12 @@ class CheckpointTable(Table):
 
 
 class LogTable(Table):
-    """What is written down.
+    """What is logged.
 
     Attributes:
-        steps: Steps between two lines of the log.
-        tensorboard: Whether TensorBoard's files are written beside the log.
-        samples: Whether the numbers of all samples that each step saw are written too.
+        steps: Steps between two log lines.
+        tensorboard: Whether to write TensorBoard files too.
+        samples: Whether to log the indices of the samples of every step.
     """
 
     steps: Count = 50
@@ -162,58 +156,60 @@ class LogTable(Table):
 
 
 class Recipe(Table):
-    """All that decides what a run computes, and how it is watched.
+    """Everything that decides what a run computes, and how it is logged.
 
-    ``data.size`` may be given in place of the sizes that it stands for: see ``cruciform.training.recipe.sizes``.
+    ``data.size`` can be given instead of the sizes that it sets: see ``cruciform.training.recipe.sizes``.
 
     Attributes:
-        model: What is trained.
-        data: What on.
-        augment: What is done to training samples, in this order.
-        prepare: What is done to samples for evaluation.
-        optimizer: How weights are changed.
-        schedule: How the rate falls.
-        loss: What is made small.
-        epochs: How often every sample is seen.
-        batch: Samples that all ranks together take in a step.
-        accumulate: Pieces that a rank's share of a step is computed in, to save memory.
-        clip: The largest norm of the gradient; None: whatever it is.
-        average: Decay of the moving average of the weights that is evaluated; None: the weights themselves.
-        lookahead: Slow weights that the weights are drawn back to; None: there are none.
-        freeze: From patterns of parameters' names to the share of training after which they learn no more; 0: never.
-        precision: Of the computation; weights are always kept in float32. ``auto``: bf16 where the device has
-            instructions for it, else fp32; a run keeps what that was when it began.
-        channels_last: Whether images lie in memory with their channels last, which most convolutions prefer.
-        compile: Whether torch.compile is used.
+        model: The network to train.
+        data: The data set to train on.
+        train_transforms: Transforms of training samples, in order.
+        eval_transforms: Transforms of samples for evaluation, in order.
+        optimizer: The optimizer: sgd, adamw, or one that another package adds.
+        schedule: The learning rate schedule.
+        loss: The training objective.
+        epochs: Number of epochs.
+        batch_size: Samples in a training batch, over all ranks.
+        grad_accum_steps: Number of parts that a rank's batch is computed in, to save memory.
+        grad_clip_norm: Largest norm of the gradient; None: no clipping.
+        ema: Decay of the exponential moving average of the weights, which is evaluated instead of the weights; None:
+            no average.
+        lookahead: Settings of Lookahead; None: not used.
+        freeze: From parameter name patterns to the fraction of training after which they are frozen; 0: from the
+            start.
+        precision: Of the computation; weights are always float32. ``auto``: bf16 where the device has instructions
+            for it, else fp32; a run keeps what it started with.
+        channels_last: Whether to use the channels-last memory format, which is faster for most convolutions.
+        compile: Whether to use torch.compile.
         seed: Of all random numbers.
-        nonfinite: What to do when a gradient is not finite: stop; skip the step; or roll back to the last checkpoint
-            and go on behind the step that failed.
-        evaluation: How it is judged.
-        checkpoint: When its state is saved.
-        log: What is written down.
+        nan_policy: What to do when a gradient is NaN or Inf: ``stop``; ``skip`` the step; or ``rollback`` to the last
+            checkpoint and resume with the next batch.
+        evaluation: How the network is evaluated.
+        checkpoint: When checkpoints are saved.
+        log: What is logged.
     """
 
     shorthands: ClassVar[tuple[str, ...]] = (SIZE,)
 
     model: ModelTable
     data: DataTable
-    augment: Transforms = ()
-    prepare: Transforms = ()
+    train_transforms: Transforms = ()
+    eval_transforms: Transforms = ()
     optimizer: Optimizer
     schedule: Schedule = Constant()
-    loss: LossTable = LossTable()
+    loss: Loss = CrossEntropy()
     epochs: Count
-    batch: Count
-    accumulate: Count = 1
-    clip: Annotated[float, Field(gt=0)] | None = None
-    average: Annotated[float, Field(gt=0, lt=1)] | None = None
+    batch_size: Count
+    grad_accum_steps: Count = 1
+    grad_clip_norm: Annotated[float, Field(gt=0)] | None = None
+    ema: Annotated[float, Field(gt=0, lt=1)] | None = None
     lookahead: LookaheadTable | None = None
-    freeze: dict[str, Share] = Field(default_factory=dict)
+    freeze: dict[str, Fraction] = Field(default_factory=dict)
     precision: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
     channels_last: bool = True
     compile: bool = False
     seed: int = Field(default=0, ge=0, lt=2**32)
-    nonfinite: Literal["stop", "skip", "rollback"] = "stop"
+    nan_policy: Literal["stop", "skip", "rollback"] = "stop"
     evaluation: EvaluationTable = EvaluationTable()
     checkpoint: CheckpointTable = CheckpointTable()
     log: LogTable = LogTable()
@@ -221,10 +217,13 @@ class Recipe(Table):
     @model_validator(mode="before")
     @classmethod
     def _fill_sizes(cls, value: Any) -> Any:
-        return fill_sizes(value) if isinstance(value, Mapping) else value
+        if not isinstance(value, Mapping):
+            return value
+        refuse_renamed(value, "recipe")
+        return fill_sizes(value)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain data, for JSON."""
+        """Return plain data, for JSON."""
         return self.model_dump(mode="json")
 
 

@@ -1,6 +1,6 @@
-"""Learning rates: a schedule is a function of the step, so nothing of it needs to be remembered, but for the plateau.
+"""Learning rate schedules: functions of the step, so that only the plateau has a state.
 
-γ₀ initial rate, γ(t) rate at step t, λ weight decay, T all steps
+γ₀ base learning rate, γ(t) learning rate at step t, λ decay, T number of steps
 """
 
 import math
@@ -10,74 +10,74 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from cruciform.training.recipe.table import Table
+from cruciform.training.tables.table import Table
 
-Share = Annotated[float, Field(ge=0, le=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Moment(NamedTuple):
-    """When a rate is asked for.
+    """The point in training that a learning rate is computed for.
 
     Attributes:
         step: t, from 0.
         steps: T.
         steps_per_epoch: Steps in an epoch.
-        rate: γ₀.
+        lr: γ₀.
     """
 
     step: int
     steps: int
     steps_per_epoch: int
-    rate: float
+    lr: float
 
     @property
     def passed(self) -> float:
-        """The share of training that has passed."""
+        """The fraction of training that has passed."""
         return self.step / self.steps
 
     @property
     def epoch(self) -> float:
-        """The epochs that have passed, parts of one included."""
+        """The number of epochs that have passed, fractions included."""
         return self.step / self.steps_per_epoch
 
 
 class Plateau(Table):
-    """Reduces the rate when the accuracy no longer rises, as the paper's authors did by hand.
+    """Reduce the learning rate when the accuracy stops improving, as the paper's authors did by hand.
 
     Attributes:
-        patience: Evaluations without a gain that are waited for.
-        least: The gain in top-1 accuracy that counts as one.
-        factor: What the rate is multiplied by.
-        most: Reductions at most.
+        patience: Evaluations without improvement before a reduction.
+        threshold: Smallest gain in top-1 accuracy that counts as an improvement.
+        factor: What the learning rate is multiplied by.
+        max_reductions: Largest number of reductions.
     """
 
     patience: int = Field(default=3, ge=1)
-    least: float = Field(default=0.001, ge=0)
+    threshold: float = Field(default=0.001, ge=0)
     factor: float = Field(default=0.1, gt=0, lt=1)
-    most: int = Field(default=3, ge=1)
+    max_reductions: int = Field(default=3, ge=1)
 
 
 @dataclass
 class PlateauState:
-    """What a plateau must remember.
+    """The state of a plateau schedule.
 
     Attributes:
         best: The best accuracy so far.
         waited: Evaluations since.
-        reductions: How often the rate was reduced.
+        reductions: Number of reductions so far.
     """
 
     best: float = 0.0
     waited: int = 0
     reductions: int = 0
 
-    def see(self, accuracy: float, plateau: Plateau) -> None:
-        """Takes an accuracy into account."""
-        if accuracy > self.best + plateau.least:
+    def update(self, accuracy: float, plateau: Plateau) -> None:
+        """Record the accuracy of an evaluation."""
+        if accuracy > self.best + plateau.threshold:
             self.best, self.waited = accuracy, 0
             return
         self.waited += 1
-        if self.waited >= plateau.patience and self.reductions < plateau.most:
+        if self.waited >= plateau.patience and self.reductions < plateau.max_reductions:
             self.waited, self.reductions = 0, self.reductions + 1
 
 
@@ -88,60 +88,61 @@ class Curve(Table, ABC):
 
     @abstractmethod
     def factor(self, now: Moment) -> float:
-        """Returns γ(t)/γ₀, the plateau aside."""
+        """Return γ(t)/γ₀ without the plateau."""
 
-    def rate_factor(self, now: Moment, state: PlateauState) -> float:
-        """Returns γ(t)/γ₀."""
+    def lr_factor(self, now: Moment, state: PlateauState) -> float:
+        """Return γ(t)/γ₀."""
         reduced = self.plateau.factor**state.reductions if self.plateau else 1.0
         return self.factor(now) * reduced
 
 
 class Constant(Curve):
-    """The same rate throughout."""
+    """A constant learning rate."""
 
     kind: Literal["constant"] = "constant"
 
     def factor(self, now: Moment) -> float:
-        """1."""
+        """Return 1."""
         return 1.0
 
 
 class Inverse(Curve):
-    """The paper's: γ(t) = γ₀ (1 + γ₀ λ t)⁻¹ (Bottou 2012), t in steps.
+    """The paper's schedule: γ(t) = γ₀ (1 + γ₀ λ t)⁻¹ (Bottou 2012), t in steps.
 
     Attributes:
         decay: λ.
-        at: Points, as shares of the whole training, at which the rate is divided by 10 besides: what was done by hand.
+        milestones: Fractions of training at which the learning rate is also divided by 10, as was done by hand.
     """
 
     kind: Literal["inverse"] = "inverse"
     decay: float = Field(ge=0)
-    at: tuple[Share, ...] = ()
+    milestones: tuple[Fraction, ...] = ()
 
     def factor(self, now: Moment) -> float:
-        """(1 + γ₀ λ t)⁻¹, and a power of a tenth."""
-        return float(0.1 ** sum(now.passed >= point for point in self.at)) / (1 + now.rate * self.decay * now.step)
+        """Return (1 + γ₀ λ t)⁻¹ times a power of 0.1."""
+        reduced = float(0.1 ** sum(now.passed >= point for point in self.milestones))
+        return reduced / (1 + now.lr * self.decay * now.step)
 
 
-class Steps(Curve):
-    """Multiplied by a factor at some points.
+class MultiStep(Curve):
+    """Multiply the learning rate by a factor at milestones.
 
     Attributes:
-        at: The points, as shares of the whole training.
-        by: The factor.
+        milestones: Fractions of training.
+        gamma: The factor.
     """
 
-    kind: Literal["steps"] = "steps"
-    at: tuple[Share, ...]
-    by: float = Field(default=0.1, gt=0)
+    kind: Literal["multistep"] = "multistep"
+    milestones: tuple[Fraction, ...]
+    gamma: float = Field(default=0.1, gt=0)
 
     def factor(self, now: Moment) -> float:
-        """A power of ``by``."""
-        return float(self.by ** sum(now.passed >= point for point in self.at))
+        """Return a power of ``gamma``."""
+        return float(self.gamma ** sum(now.passed >= point for point in self.milestones))
 
 
 class Poly(Curve):
-    """Caffe's: γ(t) = γ₀ (1 − t/T)^p.
+    """Caffe's polynomial decay: γ(t) = γ₀ (1 − t/T)^p.
 
     Attributes:
         power: p.
@@ -151,50 +152,50 @@ class Poly(Curve):
     power: float = Field(default=0.5, gt=0)
 
     def factor(self, now: Moment) -> float:
-        """(1 − t/T)^p."""
+        """Return (1 − t/T)^p."""
         return float((1 - now.passed) ** self.power)
 
 
 class Cosine(Curve):
-    """A half wave, after a linear start.
+    """Cosine annealing after a linear warm-up.
 
     Attributes:
-        warmup: Epochs of the linear start.
-        end: The share of the rate that is left at the end.
+        warmup_epochs: Epochs of warm-up.
+        end_factor: Learning rate at the end, as a fraction of ``lr``.
     """
 
     kind: Literal["cosine"] = "cosine"
-    warmup: float = Field(default=0, ge=0)
-    end: Share = 0.0
+    warmup_epochs: float = Field(default=0, ge=0)
+    end_factor: Fraction = 0.0
 
     def factor(self, now: Moment) -> float:
-        """Rises over the first epochs, then falls along a cosine."""
-        if now.epoch < self.warmup:
-            return (now.step + 1) / (self.warmup * now.steps_per_epoch + 1)
-        start = self.warmup * now.steps_per_epoch
+        """Rise linearly during the warm-up, then fall along a half cosine."""
+        if now.epoch < self.warmup_epochs:
+            return (now.step + 1) / (self.warmup_epochs * now.steps_per_epoch + 1)
+        start = self.warmup_epochs * now.steps_per_epoch
         passed = (now.step - start) / max(1.0, now.steps - start)
-        return self.end + (1 - self.end) * (1 + math.cos(math.pi * passed)) / 2
+        return self.end_factor + (1 - self.end_factor) * (1 + math.cos(math.pi * passed)) / 2
 
 
 class OneCycle(Curve):
-    """Straight up, straight down.
+    """One linear rise, one linear fall.
 
     Attributes:
-        start: The share of the rate at the start.
-        peak: The share of training after which the rate is whole.
-        end: The share of the rate at the end.
+        start_factor: Learning rate at the start, as a fraction of ``lr``.
+        pct_start: Fraction of training after which the learning rate is ``lr``.
+        end_factor: Learning rate at the end, as a fraction of ``lr``.
     """
 
     kind: Literal["one-cycle"] = "one-cycle"
-    start: Share = 0.2
-    peak: float = Field(default=0.25, gt=0, lt=1)
-    end: Share = 0.05
+    start_factor: Fraction = 0.2
+    pct_start: float = Field(default=0.25, gt=0, lt=1)
+    end_factor: Fraction = 0.05
 
     def factor(self, now: Moment) -> float:
-        """Two straight lines."""
-        if now.passed < self.peak:
-            return self.start + (1 - self.start) * now.passed / self.peak
-        return 1 + (self.end - 1) * (now.passed - self.peak) / (1 - self.peak)
+        """Return the height of two straight lines."""
+        if now.passed < self.pct_start:
+            return self.start_factor + (1 - self.start_factor) * now.passed / self.pct_start
+        return 1 + (self.end_factor - 1) * (now.passed - self.pct_start) / (1 - self.pct_start)
 
 
-Schedule = Annotated[Constant | Inverse | Steps | Poly | Cosine | OneCycle, Field(discriminator="kind")]
+Schedule = Annotated[Constant | Inverse | MultiStep | Poly | Cosine | OneCycle, Field(discriminator="kind")]

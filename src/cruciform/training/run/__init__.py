@@ -1,1 +1,1 @@
-"""A run on disk: its directory, lock, checkpoints, log, and what identifies it."""
+"""A run on disk: its directory, lock, checkpoints, log and identity."""

@@ -1,4 +1,4 @@
-"""Checkpoints: one directory a step, whole or absent; the newest whole one is found whatever became of the others.
+"""Checkpoints: one directory per step, complete or absent; damaged ones are skipped.
 
 ::
 
@@ -30,19 +30,19 @@ from cruciform.files import (
     write_json,
 )
 
-FORMAT = 1
+CHECKPOINT_FORMAT = 1
 TENSORS, VALUES = "state.safetensors", "state.json"
 _PREFIX = "step-"
 
 
 class Checkpoint(NamedTuple):
-    """A state that was saved.
+    """A saved state.
 
     Attributes:
-        step: Steps that had been taken.
+        step: Steps taken.
         tensors: All tensors.
         values: All other values.
-        path: Where it lies.
+        path: Its directory.
     """
 
     step: int
@@ -51,15 +51,15 @@ class Checkpoint(NamedTuple):
     path: Path
 
     def part(self, name: str) -> dict[str, Any]:
-        """Returns the values of one part of the state."""
+        """Return the values of one part of the state."""
         part = self.values.get(name)
         if not isinstance(part, dict):
-            raise CheckpointError(f"{self.path} is no checkpoint of a run: it has no values for {name!r}")
+            raise CheckpointError(f"{self.path} is not a checkpoint of a run: it has no values for {name!r}")
         return part
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """Tells whether all of a tensor's numbers are some."""
+    """Return whether a tensor has no NaN or Inf."""
     return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())
 
 
@@ -68,7 +68,7 @@ class Checkpoints:
     """The checkpoints of a run.
 
     Attributes:
-        folder: Where they lie.
+        folder: Their location.
         keep: How many of the newest are kept.
     """
 
@@ -78,30 +78,30 @@ class Checkpoints:
     def save(
         self, step: int, tensors: dict[str, Tensor], values: dict[str, Any], *, never_finite: Collection[str] = ()
     ) -> Path:
-        """Writes one, and only then removes what is too old.
+        """Write a checkpoint, then remove those that are too old.
 
         Args:
-            step: Its number.
-            tensors: The state; one that has become infinite or no number is not saved.
+            step: Steps taken.
+            tensors: The state; one with NaN or Inf is not saved.
             values: The rest of it, plain data.
-            never_finite: Names of tensors that need not be finite.
+            never_finite: Names of tensors that may have Inf, such as masks.
         """
         for name, tensor in tensors.items():
             if name not in never_finite and not is_finite(tensor):
-                raise NonFiniteError(f"{name} is not finite after step {step}, so it is not saved; {self._newest()}")
+                raise NonFiniteError(f"{name} has NaN or Inf after step {step}, so it is not saved; {self._newest()}")
         path = self.folder / _name(step)
         try:
-            # A run that was moved away, or deleted, is not made again.
+            # A run that was moved or deleted is not created again.
             self.folder.mkdir(exist_ok=True)
-            with new_directory(path, manifest={"format": FORMAT, "step": step}, parents=False) as part:
+            with new_directory(path, manifest={"format": CHECKPOINT_FORMAT, "step": step}, parents=False) as part:
                 save_file(_apart(tensors), str(part / TENSORS))
                 write_json(part / VALUES, values)
         except (OSError, SafetensorError) as error:
-            # safetensors writes by itself, and tells the number in words only.
+            # safetensors reports the error number in its message only.
             full = getattr(error, "errno", None) in DISK_FULL or any(
                 f"(os error {number})" in str(error) for number in DISK_FULL
             )
-            reason = f"the disk is full ({_needed(tensors)} are needed)" if full else str(error)
+            reason = f"the disk is full ({_needed(tensors)} needed)" if full else str(error)
             raise CheckpointError(
                 f"the checkpoint of step {step} can't be written: {reason}; {self._newest()}"
             ) from error
@@ -109,7 +109,7 @@ class Checkpoints:
         return path
 
     def load_newest(self) -> tuple[Checkpoint | None, list[str]]:
-        """Returns the newest whole checkpoint, and what is wrong with those that are newer."""
+        """Return the newest valid checkpoint, and the problems of newer ones."""
         problems: list[str] = []
         for path in reversed(self._paths()):
             try:
@@ -119,7 +119,7 @@ class Checkpoints:
         return None, problems
 
     def sweep(self) -> None:
-        """Removes what a killed process left half written."""
+        """Remove partial checkpoints of killed processes."""
         sweep(self.folder)
 
     def _paths(self) -> list[Path]:
@@ -130,24 +130,28 @@ class Checkpoints:
         if old and not any(is_whole(path) for path in self._paths()[-self.keep :]):
             return
         for path in old:
-            shutil.rmtree(path, ignore_errors=True)  # what was to be saved is; the next save tries again
+            shutil.rmtree(path, ignore_errors=True)  # the next save tries again
 
     def _newest(self) -> str:
         whole = next((path for path in reversed(self._paths()) if is_whole(path)), None)
-        return f"the last whole one is {whole}" if whole else "there is none before it"
+        return f"the last valid checkpoint is {whole}" if whole else "there is no earlier checkpoint"
 
 
 def load(path: Path) -> Checkpoint:
-    """Reads a checkpoint, or raises where it is not what was written."""
+    """Load a checkpoint, or raise where it is damaged."""
     try:
         manifest = read_manifest(path)
-        if manifest.get("format") != FORMAT:
-            raise CheckpointError(f"{path} has format {manifest.get('format')!r}; this version reads {FORMAT}")
+        if manifest.get("format") != CHECKPOINT_FORMAT:
+            raise CheckpointError(
+                f"{path} has format {manifest.get('format')!r}; this version reads format {CHECKPOINT_FORMAT}"
+            )
         step, values = manifest.get("step"), read_json(path / VALUES)
-        # Copies, as Ray keeps them, have names of their own; one that has our kind of name must have its own.
+        # Copies, as Ray keeps them, have other names; one with our kind of name must have the right one.
         renamed = path.name.startswith(_PREFIX) and type(step) is int and path.name != _name(step)
         if type(step) is not int or renamed or not isinstance(values, dict):
-            raise CheckpointError(f"{path} is no checkpoint: its step is {step!r}, its values {type(values).__name__}")
+            raise CheckpointError(
+                f"{path} is not a checkpoint: its step is {step!r}, its values {type(values).__name__}"
+            )
         return Checkpoint(step, load_file(str(check_regular(path / TENSORS))), values, path)
     except (DamagedError, OSError, ValueError, KeyError, SafetensorError) as error:
         raise CheckpointError(f"{path} can't be read: {error}") from error
@@ -158,7 +162,7 @@ def _name(step: int) -> str:
 
 
 def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Gives tensors that share memory, as tied weights do, memory of their own: the format asks for it."""
+    """Copy tensors that share memory, such as tied weights, as safetensors requires."""
     seen: set[int] = set()
     apart = {}
     for name, tensor in tensors.items():

@@ -1,7 +1,7 @@
-"""The log of a run: a line of JSON for everything that happens. It is the truth; all else is drawn from it.
+"""The log of a run: a line of JSON for every event. Plots, reports and TensorBoard files are derived from it.
 
-Lines are only ever added. A run that was killed goes on from its last checkpoint, so some steps happen twice: the line
-``{"event": "start", "step": 391}`` says that what was logged after step 391 before it does not count.
+Lines are only ever appended. A run that was killed resumes from its last checkpoint, so some steps happen twice: the
+line ``{"event": "start", "step": 391}`` cancels earlier lines of steps after 391.
 """
 
 import datetime as dt
@@ -15,13 +15,16 @@ from typing import Any
 from cruciform.files import read_bytes
 from cruciform.text.escapes import printable_json
 
+RENAMED = {"rate": "lr", "norm": "grad_norm", "top1_mirrored": "top1_flip_tta", "what": "message"}
+"""Keys of log lines that older versions wrote."""
+
 
 class Journal:
     """Writes a log.
 
     Args:
-        path: The file; lines are added to what it holds.
-        check: Called before each line; raises where nothing may be written any more.
+        path: The file; lines are appended to it.
+        check: Called before each line; raises where the process may no longer write.
     """
 
     def __init__(self, path: Path, check: Callable[[], None] = lambda: None) -> None:
@@ -31,11 +34,11 @@ class Journal:
         if self._file.tell():
             self._file.seek(-1, os.SEEK_END)
             if self._file.read(1) != b"\n":
-                self._file.write(b"\n")  # the last line was torn by a kill; readers pass over it
+                self._file.write(b"\n")  # a kill cut off the last line; readers skip it
         self._start = time.monotonic()
 
     def write(self, event: str, **values: Any) -> None:
-        """Adds a line."""
+        """Append a line."""
         self._check()
         now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
         line = {"event": event, "time": now, "seconds": round(time.monotonic() - self._start, 3), **values}
@@ -43,12 +46,12 @@ class Journal:
         self._file.flush()
 
     def close(self) -> None:
-        """Ends writing."""
+        """Close the file."""
         self._file.close()
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Returns the lines that count, in their order: what a later start took back is left out, and torn lines."""
+    """Return the valid lines in order, without those that a later start cancelled."""
     lines: list[dict[str, Any]] = []
     if not path.is_file():
         return lines
@@ -60,18 +63,16 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
             reached = line.get("step", 0)
             lines = [old for old in lines if old.get("event") == "start" or old.get("step", 0) <= reached]
         lines.append(line)
-    # An epoch that was judged, but not saved as judged before a kill, is judged again.
-    judged = {line.get("step", 0): index for index, line in enumerate(lines) if line["event"] == "epoch"}
-    return [
-        line for index, line in enumerate(lines) if line["event"] != "epoch" or judged[line.get("step", 0)] == index
-    ]
+    # An epoch that was evaluated, but not saved before a kill, is evaluated again.
+    last = {line.get("step", 0): index for index, line in enumerate(lines) if line["event"] == "epoch"}
+    return [line for index, line in enumerate(lines) if line["event"] != "epoch" or last[line.get("step", 0)] == index]
 
 
 def parsed(text: bytes) -> dict[str, Any] | None:
-    """Returns a line of a log; None where a kill tore it, or where it is none of ours."""
+    """Return a line of a log with today's keys; None where it is incomplete or not ours."""
     try:
         line = json.loads(text)
     except (ValueError, RecursionError):
         return None
     ours = isinstance(line, dict) and isinstance(line.get("event"), str) and type(line.get("step", 0)) is int
-    return line if ours else None
+    return {RENAMED.get(key, key): value for key, value in line.items()} if ours else None

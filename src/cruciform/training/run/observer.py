@@ -1,21 +1,24 @@
-"""Those who watch a run: a log, TensorBoard, a progress bar, a cluster engine. The loop tells them what happens."""
+"""Observers of a run: log, TensorBoard, progress bar, cluster engine. The loop calls them on every event."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cruciform.errors import RunError
+
 
 class Plan(NamedTuple):
-    """What a run is about to do.
+    """The extent of a run when it starts or resumes.
 
     Attributes:
         run: Its directory.
-        step: Where it starts.
-        steps: Where it ends.
+        step: The step that it starts from.
+        steps: The number of steps in all.
         steps_per_epoch: Steps in an epoch.
         samples: Training samples in an epoch.
-        world: Processes that share the work.
-        conditions: What equal bits depend on besides: precision, threads, versions; None where it is not known.
+        world: Number of processes.
+        conditions: What bit-identical results depend on besides: precision, threads, versions; None where unknown.
     """
 
     run: Path
@@ -28,45 +31,89 @@ class Plan(NamedTuple):
 
 
 class StepRecord(NamedTuple):
-    """A step that was taken.
+    """The result of a step.
 
     Attributes:
-        step: Steps taken so far, this one included.
+        step: Steps taken so far, including this one.
         loss: Mean loss of the leading rank's samples.
-        rate: Learning rate.
-        norm: Of the gradient.
-        samples: Samples that all ranks took.
-        numbers: Of the samples that this rank took.
+        lr: Learning rate.
+        grad_norm: Norm of the gradient before clipping.
+        samples: Samples of all ranks.
+        numbers: Indices of this rank's samples.
     """
 
     step: int
     loss: float
-    rate: float
-    norm: float
+    lr: float
+    grad_norm: float
     samples: int
     numbers: tuple[int, ...]
 
 
 class Observer:
-    """Base of those who watch: told everything, does nothing. Override what you care for."""
+    """Base of observers. All methods do nothing; override those that you need."""
 
-    def started(self, plan: Plan) -> None:
-        """Training begins."""
+    def on_start(self, plan: Plan) -> None:
+        """Training starts or resumes."""
 
-    def stepped(self, record: StepRecord) -> None:
+    def on_step(self, record: StepRecord) -> None:
         """A step was taken."""
 
-    def evaluating(self, done: int, of: int) -> None:
-        """So many batches of an evaluation are done."""
+    def on_evaluation(self, done: int, of: int) -> None:
+        """``done`` of ``of`` batches of an evaluation are done."""
 
-    def finished_epoch(self, epoch: int, step: int, figures: dict[str, Any]) -> None:
-        """An epoch has ended; its figures."""
+    def on_epoch(self, epoch: int, step: int, figures: dict[str, Any]) -> None:
+        """An epoch has ended; ``figures`` has its losses and metrics."""
 
-    def saved(self, step: int, path: Path | None, figures: dict[str, Any]) -> None:
-        """A checkpoint was written; the path only where it was this process that wrote it. All processes are told."""
+    def on_checkpoint(self, step: int, path: Path | None, figures: dict[str, Any]) -> None:
+        """A checkpoint was saved. Called in all processes; ``path`` is None in those that did not write it."""
 
-    def noticed(self, what: str, step: int) -> None:
-        """Something happened that people should know of."""
+    def on_notice(self, message: str, step: int) -> None:
+        """Something happened that users should know."""
 
-    def ended(self, state: str, step: int, error: BaseException | None) -> None:
-        """The run has ended: done, interrupted or failed, and by what."""
+    def on_end(self, state: str, step: int, error: BaseException | None) -> None:
+        """The run has ended: ``done``, ``interrupted`` or ``failed``."""
+
+
+class ObserverGroup(Observer):
+    """Calls several observers in order."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = tuple(observers)
+
+    def on_start(self, plan: Plan) -> None:
+        """Call all."""
+        for observer in self._observers:
+            observer.on_start(plan)
+
+    def on_step(self, record: StepRecord) -> None:
+        """Call all."""
+        for observer in self._observers:
+            observer.on_step(record)
+
+    def on_evaluation(self, done: int, of: int) -> None:
+        """Call all."""
+        for observer in self._observers:
+            observer.on_evaluation(done, of)
+
+    def on_epoch(self, epoch: int, step: int, figures: dict[str, Any]) -> None:
+        """Call all."""
+        for observer in self._observers:
+            observer.on_epoch(epoch, step, figures)
+
+    def on_checkpoint(self, step: int, path: Path | None, figures: dict[str, Any]) -> None:
+        """Call all."""
+        for observer in self._observers:
+            observer.on_checkpoint(step, path, figures)
+
+    def on_notice(self, message: str, step: int) -> None:
+        """Call all."""
+        for observer in self._observers:
+            observer.on_notice(message, step)
+
+    def on_end(self, state: str, step: int, error: BaseException | None) -> None:
+        """Call all. Where the run failed, errors of observers are dropped: they must not hide why it did."""
+        for observer in self._observers:
+            # On a full disk the end can't be logged, nor without the lock.
+            with suppress(*((OSError, RunError) if error else ())):
+                observer.on_end(state, step, error)

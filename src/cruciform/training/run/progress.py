@@ -1,4 +1,4 @@
-"""How far a run has got, apart from what it has learnt; and how that is read back from a checkpoint."""
+"""The progress of a run, apart from its weights, and how it is read from a checkpoint."""
 
 from dataclasses import dataclass, field
 
@@ -9,17 +9,17 @@ from cruciform.training.run.checkpoint import Checkpoint
 
 @dataclass
 class Progress:
-    """How far a run has got.
+    """The progress of a run.
 
     Attributes:
         step: Steps taken: global batches consumed.
-        evaluated: Epochs whose end was dealt with.
-        loss: Sum of the losses since the epoch began, over all ranks.
-        samples: How many samples that is over.
-        seconds: Time spent on training since the epoch began, in all starts of the run.
-        bad_steps: Steps whose gradient was not finite.
-        bad_samples: Numbers of samples that can't be read.
-        plateau: What the schedule remembers.
+        evaluated: Epochs that have been closed.
+        loss: Sum of the losses since the start of the epoch, over all ranks.
+        samples: Number of samples in that sum.
+        seconds: Training time since the start of the epoch, over all starts of the run.
+        bad_steps: Steps whose gradient was NaN or Inf.
+        bad_samples: Indices of unreadable samples.
+        plateau: State of the schedule.
     """
 
     step: int = 0
@@ -33,16 +33,16 @@ class Progress:
 
 
 def read_progress(checkpoint: Checkpoint) -> Progress:
-    """Returns the progress that a checkpoint holds; one that no run can have made is refused."""
+    """Return the progress in a checkpoint; raise where it is invalid."""
     values = checkpoint.part("progress")
     try:
         made = Progress(**{**values, "plateau": PlateauState(**values["plateau"])})
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{checkpoint.path} does not say how far its run had got: {error!r}") from error
+        raise CheckpointError(f"{checkpoint.path} has no valid progress: {error!r}") from error
     counts = (made.step, made.evaluated, made.samples, made.bad_steps, made.plateau.reductions, made.plateau.waited)
     whole = all(type(count) is int and count >= 0 for count in counts)
     real = all(type(number) in (int, float) for number in (made.loss, made.seconds, made.plateau.best))
     listed = isinstance(made.bad_samples, list) and all(type(number) is int for number in made.bad_samples)
     if not (whole and real and listed) or made.step != checkpoint.step:
-        raise CheckpointError(f"{checkpoint.path} says of its run what can't be: {made}, after step {checkpoint.step}")
+        raise CheckpointError(f"{checkpoint.path} has an impossible progress: {made}, after step {checkpoint.step}")
     return made

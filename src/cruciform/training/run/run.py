@@ -1,13 +1,13 @@
-"""A run: a directory that holds all there is of it. One process at a time may write to it.
+"""A run: a directory with everything about it. One process at a time may write to it.
 
 ::
 
     RUN/recipe.json    what it computes
-    RUN/id             what tells it from all other runs; its checkpoints have it too
-    RUN/log.jsonl      what happened
-    RUN/checkpoints/   what it can go on from
-    RUN/model/         the network that it began with, where that was read from a model directory
-    RUN/tensorboard/   the log once more, drawn
+    RUN/id             its unique id, which its checkpoints record
+    RUN/log.jsonl      its log
+    RUN/checkpoints/   what it can resume from
+    RUN/model/         the network that it started from, where that is a model directory
+    RUN/tensorboard/   the log for TensorBoard
     RUN/lock           names the process that writes. The directory itself is locked; the system unlocks it when that
                        process ends, however it ends
 """
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from cruciform.errors import RunError
+from cruciform.errors import CruciformError, RunError
 from cruciform.files import read_text, sweep, write_text
 from cruciform.store.directory import CARD, copy_network
 from cruciform.store.run_marker import RUN_RECIPE, is_run
@@ -34,9 +34,41 @@ State = Literal["running", "done", "interrupted", "failed", "stopped"]
 
 ID = "id"
 
-# What may differ between the recipe of a run and the one it is gone on with: how it is watched and kept, where its data
-# lies, and what becomes of steps and samples that failed.
-FREE = frozenset({"checkpoint", "log", "nonfinite", "data.max_bad", "data.path", "data.threads"})
+FREE = frozenset({"checkpoint", "log", "nan_policy", "data.max_bad", "data.path", "data.threads"})
+"""Recipe keys that may change when a run is resumed: they don't change what it computes from valid data."""
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """The state of a run.
+
+    Attributes:
+        run: Its directory.
+        model: Its network; None where the run can't be read.
+        state: ``running``, ``done``, ``interrupted``, ``failed``, ``stopped`` (ended without a log entry), or
+            ``unreadable``.
+        epochs: Epochs finished.
+        of: Epochs in all; None where the run can't be read.
+        step: Steps taken.
+        top1: Latest top-1 accuracy; None before the first evaluation.
+        starts: How often it was started.
+        reason: Why it ended, or can't be read; None: no reason recorded.
+    """
+
+    run: str
+    model: str | None
+    state: str
+    epochs: int
+    of: int | None
+    step: int
+    top1: float | None
+    starts: int
+    reason: str | None
+
+    def __str__(self) -> str:
+        accuracy = "" if self.top1 is None else f", top-1 accuracy {self.top1:.2%}"
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"{self.run}: {self.state}{reason}, {self.epochs} of {self.of or '?'} epochs{accuracy}"
 
 
 @dataclass(frozen=True)
@@ -44,7 +76,7 @@ class Run:
     """A run.
 
     Attributes:
-        directory: Where it lies.
+        directory: Its location.
     """
 
     directory: Path
@@ -56,12 +88,12 @@ class Run:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a run here."""
+        """Whether the directory contains a run."""
         return is_run(self.directory)
 
     @property
     def has_begun(self) -> bool:
-        """Whether it came as far as its first step. One that failed before, for want of its data, holds nothing."""
+        """Whether it has started training. One that failed before, without its data, has nothing to resume."""
         started = any(line.get("event") == "start" for line in read_journal(self.log))
         return started or any(self.checkpoints().folder.glob("*"))
 
@@ -77,50 +109,48 @@ class Run:
 
     @property
     def id(self) -> str | None:
-        """What tells it from all other runs; None where it has none, as those that older versions have made."""
+        """Its unique id; None for runs of older versions."""
         path = self.directory / ID
         return read_text(path).strip() if path.is_file() else None
 
     def settled(self, recipe: Recipe) -> Recipe:
-        """Returns the recipe with the precision that the run began with, where the recipe leaves it open."""
+        """Return the recipe with the precision that the run started with, where the recipe has ``auto``."""
         if recipe.precision != AUTO_PRECISION or not self.exists or not self.has_begun:
             return recipe
         own = self.recipe().precision
         return recipe.model_copy(update={"precision": own}) if _may_be_the_same(own, recipe.precision) else recipe
 
     def prepare(self, recipe: Recipe, *, resume: bool) -> None:
-        """Makes the directory, or finds that it is of the same recipe, but for what may change. That is written down.
+        """Create the directory, or check that its recipe is the same except for keys that may change.
 
-        A run that never began may get another recipe.
+        A run that has not started training may get another recipe.
         """
-        sweep(self.directory)  # a start that was killed while it wrote the recipe
+        sweep(self.directory)  # files of a start that was killed
         if not self.exists and any(path.name != LOCK for path in self.directory.glob("*")):
-            raise RunError(f"{self.directory} exists and is not a run; choose another with --run DIR")
+            raise RunError(f"{self.directory} exists and is not a run; choose another directory")
         if not self.exists or not self.has_begun:
             self.directory.mkdir(parents=True, exist_ok=True)
-            if self.network(recipe) == recipe.model:  # what is kept, if anything, is of another recipe
+            if self.network(recipe) == recipe.model:  # the copy, if there is one, belongs to another recipe
                 shutil.rmtree(self._network, ignore_errors=True)
             self._write(recipe)
             self._keep_network(recipe.model)
             self._make_id()
             return
         if not resume:
-            raise RunError(
-                f"{self.directory} holds a run already; go on with it with --resume, or choose another with --run DIR"
-            )
+            raise RunError(f"{self.directory} already contains a run; resume it, or choose another directory")
         own, recipe = self.recipe(), self.settled(recipe)
         changed = differences(own.to_dict(), recipe.to_dict())
         if changed:
             raise RunError(
-                f"{self.directory} was started with another recipe ({'; '.join(changed)}); a run goes on with its own, "
-                f"of which only {', '.join(sorted(FREE))} may change: cruciform train {self.directory} --resume"
+                f"{self.directory} was started with another recipe ({'; '.join(changed)}). A run resumes with its own "
+                f"recipe, of which only {', '.join(sorted(FREE))} may change: give {self.directory} as the recipe"
             )
-        if own != recipe:  # processes that others start read it here
+        if own != recipe:  # worker processes read it here
             self._write(recipe)
         self._make_id()
 
     def network(self, recipe: Recipe) -> ModelTable:
-        """What a recipe says of the network; where the run keeps a copy of it, that is what is read."""
+        """Return the model table of a recipe, with the path of the run's copy where it has one."""
         kept = (self._network / CARD).is_file() and self.exists and self.recipe().model == recipe.model
         return recipe.model.model_copy(update={"name": str(self._network)}) if kept else recipe.model
 
@@ -129,8 +159,8 @@ class Run:
         return self.directory / "model"
 
     def _keep_network(self, table: ModelTable) -> None:
-        """Copies a model directory that it begins with: that may be moved or written anew, and the run goes on."""
-        if not table.given and (Path(table.name) / CARD).is_file():
+        """Copy the model directory that it starts from: the run must resume if that is moved or overwritten."""
+        if not table.python_object and (Path(table.name) / CARD).is_file():
             copy_network(Path(table.name), self._network)
 
     def _make_id(self) -> None:
@@ -141,15 +171,15 @@ class Run:
         write_text(self.directory / RUN_RECIPE, recipe.model_dump_json(indent=2) + "\n")
 
     def locked(self) -> AbstractContextManager[Lock]:
-        """Holds the lock of the run, or raises where another process does."""
+        """Hold the lock of the run; raise where another process does."""
         return hold(self.directory)
 
     def is_locked(self) -> bool:
-        """Whether a process writes to it now."""
+        """Return whether a process is writing to it."""
         return is_held(self.directory)
 
     def status(self) -> dict[str, Any]:
-        """Returns where it stands, from its log."""
+        """Return its state, from its log."""
         lines = read_journal(self.log)
         recipe = self.recipe()
         epochs = [line for line in lines if line["event"] == "epoch"]
@@ -158,7 +188,7 @@ class Run:
         state: State = "running" if self.is_locked() else last["state"] if ended else "stopped"
         return {
             "run": str(self.directory),
-            "model": recipe.model.what,
+            "model": recipe.model.label,
             "state": state,
             "epochs": len(epochs),
             "of": recipe.epochs,
@@ -169,13 +199,21 @@ class Run:
         }
 
 
+def read_status(run: Run) -> RunStatus:
+    """Return the state of a run; ``unreadable`` with the reason where it can't be read."""
+    try:
+        return RunStatus(**run.status())
+    except CruciformError as error:
+        return RunStatus(str(run.directory), None, "unreadable", 0, None, 0, None, 0, str(error))
+
+
 def find_runs(folder: Path) -> list[Run]:
-    """Returns all runs below a folder, by name."""
+    """Return all runs in a folder and its subfolders, by name."""
     return [Run(path.parent) for path in sorted(folder.rglob(RUN_RECIPE))]
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> list[str]:
-    """Returns in what two recipes, as plain data, compute something else."""
+    """Return the differences of two recipes, as plain data, that change what is computed."""
     found = []
     for key in sorted({*old, *new}):
         before, after, here = old.get(key), new.get(key), f"{path}{key}"
@@ -189,5 +227,5 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") 
 
 
 def _may_be_the_same(*precisions: Any) -> bool:
-    """Tells whether one of two precisions may have been the other before ``auto`` was settled."""
+    """Return whether one of two precisions is ``auto`` and may have been resolved to the other."""
     return AUTO_PRECISION in precisions and all(one in (AUTO_PRECISION, "bf16", "fp32") for one in precisions)

@@ -1,1 +1,1 @@
-"""Where the loop runs: its processes, how they agree, and the signals that end them."""
+"""The processes of a run, how they communicate, and the signals that stop them."""

@@ -1,4 +1,4 @@
-"""The tiny surface between the loop and where it runs: who am I, how many are we, and how do we agree."""
+"""The interface between the loop and the processes of a run: rank, world size, collectives."""
 
 import json
 from abc import ABC, abstractmethod
@@ -15,12 +15,12 @@ from cruciform.errors import OptionError, first_line
 
 
 class Runtime(ABC):
-    """A process among equals.
+    """One process of a run.
 
     Attributes:
-        rank: Its number.
-        world: How many there are.
-        device: What it computes on.
+        rank: Its rank.
+        world: Number of processes.
+        device: Its device.
     """
 
     rank: int
@@ -34,30 +34,30 @@ class Runtime(ABC):
 
     @abstractmethod
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Returns a module that computes the same and averages gradients over all processes."""
+        """Return a module that computes the same and averages gradients over all processes."""
 
     @abstractmethod
     def without_averaging(self, wrapped: nn.Module) -> AbstractContextManager[None]:
-        """Within it, gradients stay with their process: for all pieces of a step but the last."""
+        """Return a context without gradient averaging, for all parts of a step but the last."""
 
     @abstractmethod
     def sum(self, numbers: Tensor) -> Tensor:
-        """Returns the sum over all processes."""
+        """Return the sum over all processes."""
 
     @abstractmethod
     def most(self, *numbers: int) -> tuple[int, ...]:
-        """Returns the largest of each number over all processes, so that all take the same decision."""
+        """Return the maximum of each number over all processes, so that all take the same decision."""
 
     @abstractmethod
     def share_(self, tensors: Iterable[Tensor]) -> None:
-        """Gives all processes the leader's values."""
+        """Broadcast the leader's values to all processes."""
 
     @abstractmethod
     def gather(self, values: Sequence[Any]) -> list[Any]:
-        """Returns the values of all processes, the leader's first: plain data, as JSON has it."""
+        """Return the values of all processes, the leader's first; plain data, as in JSON."""
 
     def wait(self) -> None:
-        """Waits for all others to get here."""
+        """Wait for all other processes."""
         self.most(0)
 
 
@@ -68,43 +68,43 @@ class SingleProcess(Runtime):
         self.rank, self.world, self.device = 0, 1, device
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Returns the model."""
+        """Return the model."""
         return model
 
     def without_averaging(self, wrapped: nn.Module) -> AbstractContextManager[None]:
-        """Does nothing."""
+        """Do nothing."""
         return nullcontext()
 
     def sum(self, numbers: Tensor) -> Tensor:
-        """Returns the numbers."""
+        """Return the numbers."""
         return numbers
 
     def most(self, *numbers: int) -> tuple[int, ...]:
-        """Returns the numbers."""
+        """Return the numbers."""
         return numbers
 
     def share_(self, tensors: Iterable[Tensor]) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def gather(self, values: Sequence[Any]) -> list[Any]:
-        """Returns the values."""
+        """Return the values."""
         return list(values)
 
 
 _GROUPS: list[dist.ProcessGroup | None] = []
-"""Every group that was worked in, until the process ends. Where the last to let go of one is a network's wrapper,
-torch 2.13 hangs: it waits for gloo's threads while it holds Python's lock, and they may be waiting for that lock."""
+"""References to all process groups until the process ends. If a network's wrapper drops the last one, torch 2.13
+deadlocks: it joins gloo's threads while it holds the GIL, which they may be waiting for."""
 
 
 class Distributed(Runtime):
-    """One of several processes whose group torch.distributed has set up already."""
+    """One of several processes with an initialized torch.distributed group."""
 
     def __init__(self, device: torch.device) -> None:
         _GROUPS.append(dist.group.WORLD)
         self.rank, self.world, self.device = dist.get_rank(), dist.get_world_size(), device
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Returns torch's own wrapper."""
+        """Return ``DistributedDataParallel``."""
         return DistributedDataParallel(
             model,
             device_ids=[self.device] if self.device.type == "cuda" else None,
@@ -112,33 +112,33 @@ class Distributed(Runtime):
         )
 
     def without_averaging(self, wrapped: nn.Module) -> AbstractContextManager[None]:
-        """Uses the wrapper's own."""
+        """Return the wrapper's ``no_sync``."""
         if not isinstance(wrapped, DistributedDataParallel):
             raise TypeError(f"{type(wrapped).__name__} was not wrapped by this runtime")
         context: AbstractContextManager[None] = wrapped.no_sync()
         return context
 
     def sum(self, numbers: Tensor) -> Tensor:
-        """Sums over the group."""
+        """Sum over the group."""
         total = numbers.to(self.device, copy=True)
         dist.all_reduce(total)
         return total.to(numbers.device)
 
     def most(self, *numbers: int) -> tuple[int, ...]:
-        """Takes the maximum over the group."""
+        """Take the maximum over the group."""
         largest = torch.tensor(numbers, device=self.device)
         dist.all_reduce(largest, op=dist.ReduceOp.MAX)
         return tuple(int(number) for number in largest)
 
     def share_(self, tensors: Iterable[Tensor]) -> None:
-        """Sends them from the first process to all others."""
+        """Broadcast from rank 0."""
         for tensor in tensors:
             value = tensor.contiguous()
             dist.broadcast(value, src=0)
             tensor.copy_(value)
 
     def gather(self, values: Sequence[Any]) -> list[Any]:
-        """Sends them as text, for torch's own way would pickle them; spaces make all texts equally long."""
+        """Gather as JSON text, since torch would pickle; padded with spaces to equal length."""
         text = json.dumps(list(values)).encode()
         (length,) = self.most(len(text))
         own = torch.tensor(list(text.ljust(length)), dtype=torch.uint8, device=self.device)
@@ -148,10 +148,12 @@ class Distributed(Runtime):
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """Returns the device of a name; ``auto`` is a GPU where there is one."""
+    """Return a device by name; ``auto`` is a GPU where there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:  # torch asserts that it was built for a GPU
-        raise OptionError(f"--device {name} can't be had: {first_line(error)}; auto, cpu, cuda or cuda:1") from error
+        raise OptionError(
+            f"the device {name!r} is not available: {first_line(error)}. Use auto, cpu, cuda or cuda:1"
+        ) from error

@@ -1,4 +1,4 @@
-"""Signals that ask a run to end: remembered, and acted on at the next step's end, when a checkpoint can be written."""
+"""Signals that stop a run: recorded, and handled after the current step, when a checkpoint can be saved."""
 
 import signal
 import threading
@@ -9,14 +9,14 @@ WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def heard_signals() -> list[signal.Signals]:
-    """Returns the signals that ask this process to end. One that is ignored is not heard: nohup stays nohup."""
+    """Return the signals to handle; those that the process ignores are left alone, as under nohup."""
     return [number for number in WATCHED if signal.getsignal(number) != signal.SIG_IGN]
 
 
 class Signals:
-    """Within its block, signals are remembered in ``received`` (0: none).
+    """Within its block, signals are recorded in ``received`` (0: none).
 
-    A second SIGINT, which only an impatient person sends, ends the process at once; what is on disk is whole anyway.
+    A second SIGINT ends the process at once; the files on disk are complete anyway.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Signals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Signals":
-        if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
+        if threading.current_thread() is threading.main_thread():  # Python allows handlers only there
             self._before = {number: signal.signal(number, self._receive) for number in heard_signals()}
         return self
 

@@ -1,1 +1,1 @@
-"""What a recipe names, made real: its data, its network, its precision."""
+"""From recipe to objects: its data sets, its network, its precision."""

@@ -1,4 +1,4 @@
-"""The data that a recipe names: what is trained on, and what is judged on."""
+"""The data sets of a recipe: one to train on, one to evaluate on."""
 
 from typing import NamedTuple
 
@@ -11,11 +11,11 @@ from cruciform.training.runtime.runtime import Runtime
 
 
 class Datasets(NamedTuple):
-    """Two sources.
+    """The data sets of a recipe.
 
     Attributes:
-        train: What is trained on.
-        test: What is judged on: the test set, or what the recipe holds out of the training set.
+        train: The samples to train on.
+        test: The samples to evaluate on: the test set, or those held out from the training set.
     """
 
     train: Source
@@ -23,7 +23,7 @@ class Datasets(NamedTuple):
 
 
 def open_datasets(table: DataTable, runtime: Runtime) -> Datasets:
-    """Opens both; the leading process first, so that what has to be computed once is computed once."""
+    """Open both data sets; in the leading process first, so that caches are computed once."""
     if not runtime.leads:
         runtime.wait()
     datasets = _open(table)
@@ -33,9 +33,9 @@ def open_datasets(table: DataTable, runtime: Runtime) -> Datasets:
 
 
 def stored_datasets(table: DataTable, opened: Datasets) -> Datasets:
-    """Returns data as it is stored: what was opened, or what that was whitened from.
+    """Return the data sets before whitening.
 
-    Whitened images differ in their last bits between machines, and are computed again where the cache is empty.
+    Whitened images differ in their last bits between machines.
     """
     return _open(table.model_copy(update={"whiten": None})) if table.whiten else opened
 
@@ -48,17 +48,17 @@ def _open(table: DataTable) -> Datasets:
     train, test = _hold_out(train, table.holdout) if table.holdout else Datasets(train, source("test"))
     if tuple(train.classes) != tuple(test.classes):
         odd = ", ".join(sorted(set(train.classes) ^ set(test.classes))[:5])
-        raise DataError(f"training and test data have different classes; only one of them has: {odd}")
+        raise DataError(f"training and test data have different classes; only one of them has {odd}")
     if table.whiten:
         train, test = whiten(train, [test], table.whiten)
     return Datasets(train, test)
 
 
 def _hold_out(source: Source, count: int) -> Datasets:
-    """Returns all but the last samples, and those; where each class lies in one piece, as in folders, every k-th."""
+    """Hold out the last samples, or every k-th one where samples are sorted by class."""
     samples = len(source)
     if count >= samples:
-        raise DataError(f"data.holdout={count} leaves nothing of {samples} training samples to train on")
+        raise DataError(f"data.holdout={count} must be smaller than the number of training samples, {samples}")
     if not is_grouped(source.labels):
         first = samples - count
         return Datasets(Part(source, range(first)), Part(source, range(first, samples)))

@@ -1,4 +1,4 @@
-"""The network that a recipe names: built, converted where asked, initialized; the same for the same seed."""
+"""The network of a recipe: built, converted, initialized; deterministic for a seed."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,22 +28,22 @@ def build_model(
     classes: int,
     seed: int,
     images: Callable[[int], Tensor] | None = None,
-    notice: Callable[[str], None] = lambda what: None,
+    notice: Callable[[str], None] = lambda message: None,
 ) -> nn.Module:
-    """Builds a network, or reads a converted one from its directory.
+    """Build a network, or load one from its model directory.
 
     Args:
-        table: What the recipe says of it.
-        classes: Of the data; networks are built for as many unless the recipe says otherwise.
+        table: The model table of the recipe.
+        classes: Number of classes of the data; networks are built for it unless the recipe sets another.
         seed: Of its initial weights.
-        images: Gives so many training images, for networks that compute something from them; left out where weights
-            will be loaded.
-        notice: Told what became of its convolutions, and what of a directory's weights could not be used.
+        images: Returns a number of training images, for networks that are fitted to them; None where weights will be
+            loaded.
+        notice: Called with a summary of the conversion, and with the weights of a directory that could not be used.
     """
-    if table.given:
+    if table.python_object:
         raise RunError(
-            f"the network of this run was given by code ({table.given}), and only that can build it. In Python: "
-            "train_network(RUN, RUN, model=...) returns it as it was trained, for evaluation, export and deployment"
+            f"the network of this run was built in Python ({table.python_object}) and can't be rebuilt from its "
+            "recipe. cruciform.train(RUN, RUN, model=...) returns it trained, for evaluation, export and deployment"
         )
     with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
         torch.manual_seed(seed)
@@ -54,11 +54,13 @@ def build_model(
 
 def _read(table: ModelTable, classes: int, notice: Callable[[str], None]) -> nn.Module:
     if table.scheme or table.init:
-        raise OptionError(f"{table.name} is a model directory: it has its scheme and weights, and takes no other")
+        raise OptionError(
+            f"{table.name} is a model directory with its own scheme and weights; set model.scheme=none, model.init=none"
+        )
     opened = open_reference(table.name, _with_classes(base_of(table.name), table.options, classes))
     if opened.reinitialized:
         names = ", ".join(opened.reinitialized)
-        notice(f"{names}: of another shape in {table.name}; they are initialized as in a network that is built")
+        notice(f"{names}: the weights in {table.name} have another shape; they are initialized from scratch")
     return opened.model
 
 
@@ -84,8 +86,8 @@ def _build(
         model = open_reference(table.name, options).model
     except UnknownNameError as error:
         raise UnknownNameError(
-            f"{str(error).removesuffix('.')}. A model directory serves too, but {Path(table.name).absolute()} is none; "
-            "a network of your own is given in Python: train_network(recipe, run, model=...)"
+            f"{str(error).removesuffix('.')}. {Path(table.name).absolute()} is not a model directory either. To train "
+            "your own network: cruciform.train(recipe, run, model=...)"
         ) from None
     if images and isinstance(model, Network) and model.fitted_on:
         model.fit_(images(model.fitted_on))
@@ -93,10 +95,10 @@ def _build(
         kept = model.fitted if isinstance(model, Network) else ()
         model, report = apply_conversion_(model, Rules(table.scheme, protect=kept), init=table.init or AUTO)
         if not report.replaced and table.scheme != DENSE:
-            reasons = "; ".join(dict.fromkeys(row.reason for row in report.layers)) or "it has none"
+            reasons = "; ".join(dict.fromkeys(row.reason for row in report.layers)) or "it has no convolutions"
             raise ConversionError(f"the scheme {table.scheme!r} replaces no convolution of {table.name}: {reasons}")
-        for what in (f"{table.name} by {table.scheme}: {report.summary()}", *report.warnings):
-            notice(what)
+        for message in (f"converted {table.name} by {table.scheme}: {report.summary()}", *report.warnings):
+            notice(message)
     elif table.init and source != "zoo":
         initialize_(model, table.init)
     return model

@@ -1,24 +1,24 @@
-"""The base of a recipe's tables: typed, checked when made, never changed; unknown keys are refused with a hint."""
+"""The base of recipe tables: typed, validated, immutable; unknown keys are refused with a hint."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar, Union
 
 from cruciform.errors import MissingExtraError, RecipeError
-from cruciform.registry import did_you_mean
+from cruciform.registry import Registry, did_you_mean
 
 try:
-    from pydantic import BaseModel, ConfigDict, ValidationError
+    from pydantic import BaseModel, ConfigDict, Discriminator, Tag, ValidationError
     from pydantic_core import PydanticSerializationError
 except ImportError as error:
-    raise MissingExtraError(f"recipes are checked with pydantic ({error}): pip install 'cruciform[train]'") from error
+    raise MissingExtraError(f"recipes are validated with pydantic ({error}): pip install 'cruciform[train]'") from error
 
 
 class Table(BaseModel):
     """A table of a recipe.
 
     Attributes:
-        shorthands: Dotted keys that may be given besides, and stand for others.
+        shorthands: Dotted keys that are accepted too and stand for others.
     """
 
     shorthands: ClassVar[tuple[str, ...]] = ()
@@ -30,23 +30,39 @@ class Table(BaseModel):
 T = TypeVar("T", bound=Table)
 
 
-def read_table(kind: type[T], data: Mapping[str, Any], what: str) -> T:
-    """Checks plain data, and says all that is wrong with it in one error.
+def one_of(tables: Registry[type[T]], default: str | None = None) -> Any:
+    """Return the type of a table that is one of a registry's, chosen by its key ``kind``.
 
     Args:
-        kind: What it shall become.
+        tables: The tables by kind.
+        default: The kind of a table that does not give one; None: the key is required.
+    """
+
+    def kind_of(value: Any) -> str | None:
+        kind = value.get("kind", default) if isinstance(value, Mapping) else getattr(value, "kind", default)
+        return None if kind is None else str(kind)
+
+    choices = tuple(Annotated[table, Tag(name)] for name, table in tables.items())
+    return Annotated[Union[choices], Discriminator(kind_of)]  # noqa: UP007  (built from data)
+
+
+def read_table(kind: type[T], data: Mapping[str, Any], what: str) -> T:
+    """Validate plain data; report everything that is wrong with it in one error.
+
+    Args:
+        kind: The table to make.
         data: Plain data, as from TOML or JSON.
         what: Where it comes from, for the message.
     """
     try:
         made = kind.model_validate(data)
-        made.model_dump_json()  # what can't be written down can't be gone on with: half of a character, for instance
+        made.model_dump_json()  # a run must be able to write its recipe: half of a surrogate pair can't be written
         return made
     except PydanticSerializationError as error:
-        raise RecipeError(f"{what} holds something that can't be written down: {error}") from error
+        raise RecipeError(f"{what} holds a value that can't be written as JSON: {error}") from error
     except ValidationError as error:
         known = _known(kind)
-        raise RecipeError(f"{what}: " + "; ".join(_say(one, known) for one in error.errors())) from None
+        raise RecipeError(f"{what}: " + "; ".join(_describe(one, known) for one in error.errors())) from None
 
 
 @cache
@@ -54,30 +70,32 @@ def _known(kind: type[Table]) -> list[str]:
     return sorted({*_paths(kind.model_json_schema()), *kind.shorthands})
 
 
-def _say(error: Any, known: list[str]) -> str:
+def _describe(error: Any, known: list[str]) -> str:
     *above, last = _bare([str(part) for part in error["loc"]], known)
     path = ".".join((*above, last))
     siblings = [name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == ".".join(above)]
     if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        if last in siblings:  # of another kind: the kind stands before the key where a table is one of several
+        if last in siblings:  # a key of another kind; pydantic's path has the kind before the key
             kind = error["loc"][-2]
-            return f"{'.'.join(above)} of the kind {kind!r} has no key {last!r}; drop it with --set {path}=none"
-        return f"there is no key {path!r}.{did_you_mean(last, siblings)} There are: {', '.join(siblings)}"
+            return f"{'.'.join(above)} of kind {kind!r} has no key {last!r}; drop it by setting {path}=none"
+        return f"there is no key {path!r}.{did_you_mean(last, siblings)} Keys: {', '.join(siblings)}"
     if error["type"] == "missing":
         return f"the key {path!r} is missing"
     if error["type"] == "union_tag_invalid":
         tag, allowed = error["ctx"]["tag"], error["ctx"]["expected_tags"]
         hint = did_you_mean(tag, allowed.replace("'", "").split(", "))
-        return f"{path} has the kind {tag!r}.{hint} It can be {allowed}"
+        return f"{path} has the unknown kind {tag!r}.{hint} Known kinds: {allowed}"
     if error["type"] == "value_error":
         return f"{path}: {error['ctx']['error']}"
-    given = error["input"]
-    shown = "" if isinstance(given, Mapping) else f", not {given!r}"
+    if error["type"] == "union_tag_not_found":
+        return f"the key '{path}.kind' is missing"
+    value = error["input"]
+    shown = "" if isinstance(value, Mapping) else f", not {value!r}"
     return f"{path} {error['msg'].removeprefix('Input ')}{shown}"
 
 
 def _bare(parts: list[str], known: list[str]) -> list[str]:
-    """Leaves out what pydantic puts into paths and no recipe has: numbers in lists, and the kind of a choice."""
+    """Drop what pydantic adds to paths and recipes don't have: list indices, and the kind of a choice."""
     if not parts:
         return ["the recipe"]
     bare: list[str] = []
@@ -88,7 +106,7 @@ def _bare(parts: list[str], known: list[str]) -> list[str]:
 
 
 def _paths(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the dotted names of all keys that a schema allows."""
+    """Yield the dotted names of all keys that a schema allows."""
 
     def walk(node: Mapping[str, Any], path: str) -> Iterator[str]:
         if "$ref" in node:

@@ -1,0 +1,82 @@
+"""``cruciform.train``: train a network by a recipe."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from cruciform.training.backends.backend import Processes
+    from cruciform.training.recipe.recipe import Recipe
+    from cruciform.training.run.observer import Observer
+    from cruciform.training.run.run import RunStatus
+
+
+def train(
+    recipe: "str | Path | Recipe",
+    run: str | Path,
+    *,
+    model: "nn.Module | None" = None,
+    transform: Callable[..., Any] | None = None,
+    resume: bool = True,
+    device: str = "auto",
+    observers: "Sequence[Observer]" = (),
+) -> "nn.Module":
+    """Train a network in this process and return it in evaluation mode.
+
+    Args:
+        recipe: The name of a recipe, a TOML file, the directory of a run, or a recipe.
+        run: The directory for its checkpoints and log.
+        model: Your own network, instead of the recipe's.
+        transform: One more transform of training samples: of torchvision, timm, albumentations, or any function.
+        resume: Whether to resume, where the run has been started before.
+        device: ``cpu``, ``cuda``, or ``auto``: a GPU where there is one.
+        observers: Are called on every event.
+    """
+    from cruciform.training.engine.loop import train as run_loop
+    from cruciform.training.recipe.python_objects import PythonObjects
+    from cruciform.training.run.run import Run
+    from cruciform.training.runtime.runtime import SingleProcess, pick_device
+
+    inputs = PythonObjects(model=model, transform=transform)
+    runtime = SingleProcess(pick_device(device))
+    learner = run_loop(_loaded(recipe), Run(Path(run)), runtime, resume=resume, observers=observers, inputs=inputs)
+    return learner.evaluated()
+
+
+def train_distributed(
+    recipe: "str | Path | Recipe",
+    run: str | Path,
+    *,
+    processes: "Processes",
+    resume: bool = True,
+    observers: "Sequence[Observer]" = (),
+) -> "RunStatus | None":
+    """Train a network in several processes, here or on a Ray cluster, and return the state of the run.
+
+    Args:
+        recipe: As for ``train``.
+        run: The directory for its checkpoints and log; all processes must be able to read it.
+        processes: How many, and how they are started.
+        resume: Whether to resume, where the run has been started before.
+        observers: Are called on every event, in this process.
+
+    Returns:
+        The state of the run; None in processes that torchrun started and that don't lead.
+    """
+    from cruciform.training.backends.backend import Job
+    from cruciform.training.run.observer import ObserverGroup
+    from cruciform.training.run.run import Run, read_status
+    from cruciform.training.start import start
+
+    found = Run(Path(run))
+    job = Job(_loaded(recipe), found, resume=resume, processes=processes, observer=ObserverGroup(observers))
+    return read_status(found) if start(job) else None
+
+
+def _loaded(recipe: "str | Path | Recipe") -> "Recipe":
+    from cruciform.training.recipe.cookbook import load_recipe
+    from cruciform.training.recipe.recipe import Recipe
+
+    return recipe if isinstance(recipe, Recipe) else load_recipe(recipe)

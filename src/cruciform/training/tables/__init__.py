@@ -1,0 +1,1 @@
+"""Typed tables: the base of recipe tables, patterns of parameter names."""
