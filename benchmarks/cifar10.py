@@ -164,7 +164,7 @@ def main() -> None:
         given.runs,
         finished=known,
         observe=make_observer,
-        processes=Processes(given.workers, "local" if given.workers == 1 else "ddp"),
+        processes=Processes("local" if given.workers == 1 else "ddp", given.workers),
         command=command,
     ):
         add_finish(finish, RESULT, lambda runs: record(runs, command))

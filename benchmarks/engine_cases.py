@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from isolation import Report, before_a_guard_page, isolated
 from torch import Tensor
 
-from cruciform.nn.channels_last import FORMATS
-from cruciform.nn.composite import CONVOLUTIONS, CompositeConv
+from cruciform.nn.channels_last import MEMORY_FORMATS
+from cruciform.nn.composite import FUNCTIONAL_CONVOLUTIONS, CompositeConv
 from cruciform.plan import FilterGroup, LayerPlan, Stage
 from cruciform.spec import ConvSpec, Ints
 
@@ -159,7 +159,7 @@ def _examine(group: Group, way: str, variants: Sequence[Variant], report: Report
 
 
 def _raw(group: Group, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return CONVOLUTIONS[len(group.kernel)](x, weight, bias, *group.geometry)
+    return FUNCTIONAL_CONVOLUTIONS[len(group.kernel)](x, weight, bias, *group.geometry)
 
 
 def _guarded(group: Group, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -203,7 +203,7 @@ def _results(compute: Callable[..., Tensor], tensors: tuple[Tensor, ...], mode: 
 def _laid_out(tensor: Tensor, layout: str, *, whole: bool = False) -> Tensor:
     if layout == "contiguous":
         return before_a_guard_page(tensor)
-    last = FORMATS[tensor.ndim]
+    last = MEMORY_FORMATS[tensor.ndim]
     if whole or layout == "channels_last":
         return before_a_guard_page(tensor.clone(memory_format=last))
     around = F.pad(tensor, (1, 1) * (tensor.ndim - 2), value=float("nan"))  # not to be read

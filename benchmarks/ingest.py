@@ -29,7 +29,7 @@ from cruciform.data.order import Order
 from cruciform.data.sets.shards import ShardSource
 from cruciform.data.shard_verify import verify_shards
 from cruciform.data.shard_write import Listing, ShardOptions, list_items, write_shards
-from cruciform.data.sharding.shard_index import INDEX, MANIFEST, NAMES, RECORD, File, Manifest
+from cruciform.data.sharding.shard_index import INDEX, MANIFEST, NAMES, SAMPLE_RECORD, File, Manifest
 from cruciform.data.sharding.storage import open_storage
 from cruciform.data.transforms.transforms import RandomCrop
 from cruciform.errors import DataError
@@ -84,7 +84,9 @@ def measure_index(folder: Path) -> dict[str, float]:
     """Opens an index of 10⁸ samples in a new process."""
     folder.mkdir()
     shards = MANY // 2300
-    index = np.lib.format.open_memmap(folder / INDEX, "w+", RECORD, (MANY,))  # a file with a hole: no disk is needed
+    index = np.lib.format.open_memmap(
+        folder / INDEX, "w+", SAMPLE_RECORD, (MANY,)
+    )  # a file with a hole: no disk is needed
     index[-1] = (shards - 1, 7, 512, 1000, 0, 0)
     del index
     (folder / NAMES).write_bytes(b"")

@@ -41,7 +41,7 @@ def examine(name: str, rule: str) -> dict[str, Any]:
 
 def main() -> None:
     torch.set_num_threads(2)
-    # With norms any start is trainable: docs/concepts/initialisation.md has what decides there.
+    # With norms any start is trainable: docs/concepts/initialization.md has what decides there.
     names = [name for name in list_models() if suited_rule(create_model(name)) == DEFAULT_RULE]
     pairs = [(name, rule) for name in names for rule in RULES.names()]
     rows = [examine(name, rule) for name, rule in track(pairs, description="examining")]

@@ -1,7 +1,7 @@
 """Is what we deploy ever slower than the dense network that it came from?
 
 All networks of the zoo, and twelve of other libraries converted, in ONNX Runtime and OpenVINO: the network as
-``cruciform deploy`` would ship it against the original in the fastest way that the same engine knows, in turns, one
+``cruciform deploy`` would deploy it, against the original in the fastest way that the same engine knows, in turns, one
 thread, the shortest of some rounds. Where what is shipped is the original's own graph, operation by operation, their
 ratio is 1 and is not measured: two engines of one graph differ by noise alone. Every network is recorded when it is
 done, and not measured again: a run that was interrupted goes on where it was; delete the file to begin anew.

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from cruciform.cli.shared.progress import measuring
-from cruciform.deployment.artifact import open_artifact, ship
+from cruciform.deployment.artifact import open_artifact, write_artifact
 from cruciform.deployment.bench.bench import prefixed
 from cruciform.deployment.bench.suites import AS, build_suite_network
 from cruciform.deployment.search.build import EngineSettings
@@ -65,7 +65,7 @@ def examine(network: str, target: str, on_progress: ProgressCallback) -> dict[st
             model = build_suite_network(name).eval()
             row[f"{kind}_gmacs"] = profile(model, size).macs / 1e9
             choice = choose_build(model, setting, on_progress=prefixed(on_progress, f"{name}, {target}"))
-            ship(model, choice, setting, Path(folder) / kind, target=target, about={"network": name})
+            write_artifact(model, choice, setting, Path(folder) / kind, about={"network": name})
         runs: dict[str, list[dict[str, float]]] = {kind: [] for kind in names}
         for turn in range(TURNS):
             for kind, found in runs.items():

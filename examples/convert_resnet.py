@@ -17,7 +17,7 @@ SIZE = (3, 224, 224)
 
 
 def main() -> None:
-    """Runs the example."""
+    """Run the example."""
     library = "timm" if importlib.util.find_spec("timm") else "torchvision"
     reference = f"{library}:resnet18"
     network = build_network(reference, {"num_classes": 10}).model

@@ -22,13 +22,13 @@ class SmallNetwork(nn.Module, PyTorchModelHubMixin):
         self.network = cruciform.convert(dense, scheme, input_size=(3, 32, 32)).model
 
     def forward(self, images: Tensor) -> Tensor:
-        """Returns the logits."""
+        """Return the logits."""
         logits: Tensor = self.network(images)
         return logits
 
 
 def main() -> None:
-    """Runs the example."""
+    """Run the example."""
     network = SmallNetwork(width=48, scheme="lr")
     with tempfile.TemporaryDirectory() as folder:
         network.save_pretrained(folder)

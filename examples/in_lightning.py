@@ -15,12 +15,12 @@ import cruciform
 class Classifier(lightning.LightningModule):
     """Any classifier."""
 
-    def __init__(self, network: nn.Module, rate: float = 0.05) -> None:
+    def __init__(self, network: nn.Module, lr: float = 0.05) -> None:
         super().__init__()
-        self.network, self.rate = network, rate
+        self.network, self.lr = network, lr
 
     def training_step(self, batch: tuple[Tensor, Tensor], number: int) -> Tensor:
-        """Returns the loss of a batch."""
+        """Return the loss of a batch."""
         images, labels = batch
         loss = F.cross_entropy(self.network(images), labels)
         self.log("loss", loss)
@@ -28,11 +28,11 @@ class Classifier(lightning.LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Stochastic gradient descent."""
-        return torch.optim.SGD(self.parameters(), lr=self.rate, momentum=0.9)
+        return torch.optim.SGD(self.parameters(), lr=self.lr, momentum=0.9)
 
 
 def main() -> None:
-    """Runs the example."""
+    """Run the example."""
     lightning.seed_everything(0)
     dense = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
                           nn.Linear(32, 10))  # fmt: skip

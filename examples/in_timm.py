@@ -36,7 +36,7 @@ for model in MODELS:
 
 
 def main() -> None:
-    """Runs the example."""
+    """Run the example."""
     print("timm knows:", ", ".join(timm.list_models("*_lr")))
     network = timm.create_model("nin_c3_lr", num_classes=10)
     print(network(torch.randn(2, 3, 32, 32)).shape, f"{cruciform.profile(network, (3, 32, 32)).macs:,} MACs")

@@ -21,7 +21,7 @@ def make_network() -> nn.Module:
 
 
 def main() -> None:
-    """Runs the example."""
+    """Run the example."""
     torch.manual_seed(0)
     network, report = cruciform.convert(make_network(), "lr-join", input_size=SIZE)
     print(report.summary())

@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from cruciform.api.bench import BenchOptions, bench
+    from cruciform.api.budget import BudgetOptions, budget
     from cruciform.api.convert import convert, convert_, plan_conversion
+    from cruciform.api.deploy import DeployOptions, deploy, open_artifact
     from cruciform.api.diagnose import diagnose
     from cruciform.api.evaluate import evaluate
     from cruciform.api.experiments import race, sweep
+    from cruciform.api.predict import PredictOptions, predict
     from cruciform.api.profile import profile
+    from cruciform.api.report import report
     from cruciform.api.runs import list_runs
     from cruciform.api.save import save
     from cruciform.api.shards import verify_shards, write_shards
     from cruciform.api.train import train, train_distributed
     from cruciform.data.shard_write import ShardOptions
+    from cruciform.deployment.deployed import Artifact
     from cruciform.errors import CruciformError
     from cruciform.models.model_card import model_card
     from cruciform.models.zoo import create_model, list_models
@@ -34,19 +40,28 @@ if TYPE_CHECKING:
     from cruciform.training.run.observer import Observer
 
 _HOMES = {
+    "Artifact": "deployment.deployed",
+    "BenchOptions": "api.bench",
+    "BudgetOptions": "api.budget",
     "CompositeConv": "nn.composite",
     "ConvSpec": "spec",
     "CruciformError": "errors",
+    "DeployOptions": "api.deploy",
     "FilterGroup": "plan",
     "LayerPlan": "plan",
+    "Observer": "training.run.observer",
+    "OpenedNetwork": "networks.open_network",
+    "PredictOptions": "api.predict",
+    "Processes": "training.backends.backend",
+    "ShardOptions": "data.shard_write",
     "Stage": "plan",
+    "bench": "api.bench",
+    "budget": "api.budget",
     "convert": "api.convert",
     "convert_": "api.convert",
     "create_model": "models.zoo",
     "cross": "schemes",
-    "Observer": "training.run.observer",
-    "Processes": "training.backends.backend",
-    "ShardOptions": "data.shard_write",
+    "deploy": "api.deploy",
     "diagnose": "api.diagnose",
     "evaluate": "api.evaluate",
     "initialize_": "nn.initialize",
@@ -56,12 +71,14 @@ _HOMES = {
     "load": "store.directory",
     "load_recipe": "training.recipe.cookbook",
     "make_plan": "schemes",
-    "OpenedNetwork": "networks.open_network",
     "model_card": "models.model_card",
+    "open_artifact": "api.deploy",
     "open_network": "networks.open_network",
     "plan_conversion": "api.convert",
+    "predict": "api.predict",
     "profile": "api.profile",
     "race": "api.experiments",
+    "report": "api.report",
     "save": "api.save",
     "sweep": "api.experiments",
     "train": "api.train",
@@ -71,21 +88,29 @@ _HOMES = {
 }
 
 __all__ = [
+    "Artifact",
+    "BenchOptions",
+    "BudgetOptions",
     "CompositeConv",
     "ConvSpec",
     "CruciformError",
+    "DeployOptions",
     "FilterGroup",
     "LayerPlan",
     "Observer",
     "OpenedNetwork",
+    "PredictOptions",
     "Processes",
     "ShardOptions",
     "Stage",
     "__version__",
+    "bench",
+    "budget",
     "convert",
     "convert_",
     "create_model",
     "cross",
+    "deploy",
     "diagnose",
     "evaluate",
     "initialize_",
@@ -96,10 +121,13 @@ __all__ = [
     "load_recipe",
     "make_plan",
     "model_card",
+    "open_artifact",
     "open_network",
     "plan_conversion",
+    "predict",
     "profile",
     "race",
+    "report",
     "save",
     "sweep",
     "train",

@@ -20,7 +20,7 @@ from cruciform.sources.build_network import SOURCES
 from cruciform.store import recognize
 from cruciform.store.run_marker import RUN_RECIPE
 
-LISTED = json.loads(names.NAMES.read_text("utf-8"))
+LISTED = json.loads(names.NAMES_FILE.read_text("utf-8"))
 
 
 def test_our_own_networks_are_listed_without_torch() -> None:

@@ -253,12 +253,12 @@ def trained(shared: Path) -> Path:
 
 @fault("F17 predictions are killed", 10)
 def predictions(trial: Trial) -> int:
-    from cruciform.prediction.parts import Asking
     from cruciform.prediction.predict_images import run_prediction
+    from cruciform.prediction.predict_rows import PredictionSettings
     from cruciform.prediction.request import Request
 
     run, images = trained(trial.shared), shard_set(trial.shared) / "images" / "train"
-    asking = Asking(top=2, batch=4, part=4)
+    asking = PredictionSettings(top=2, batch=4, part=4)
 
     def predict(out: Path) -> None:
         torch.set_num_threads(1)

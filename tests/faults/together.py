@@ -58,7 +58,7 @@ def start(run: Run, shared: Path, world: int, *, arm: Arm = lambda rank: None, t
                               MASTER_PORT=str((doors or {}).get(rank, port)),
                               CRUCIFORM_TIMEOUT=str(timeout))  # fmt: skip
             arm(rank)
-            run_distributed(Job(recipe(shared), run, resume=True, processes=Processes(world, "ddp", "cpu")))
+            run_distributed(Job(recipe(shared), run, resume=True, processes=Processes("ddp", world, "cpu")))
 
         return work
 

@@ -18,7 +18,7 @@ from cruciform.data.sets.cifar10 import FILES, open_cifar10
 from cruciform.data.sets.shards import ShardSource
 from cruciform.data.sets.volumes import open_volumes
 from cruciform.data.shard_write import ShardOptions, list_items, write_shards
-from cruciform.data.sharding.shard_index import INDEX, MANIFEST, NAMES, RECORD
+from cruciform.data.sharding.shard_index import INDEX, MANIFEST, NAMES, SAMPLE_RECORD
 from cruciform.data.sharding.storage import open_storage
 from cruciform.errors import CruciformError
 
@@ -87,9 +87,14 @@ def attack_index(trial: Trial) -> None:
     if how < 0.4:
         records = np.load(io.BytesIO(files[INDEX]))
         for _ in range(random.randint(1, 3)):
-            field = random.choice(RECORD.names or ())
+            field = random.choice(SAMPLE_RECORD.names or ())
             records[random.randrange(SAMPLES)][field] = random.choice(
-                (random.randrange(4), random.getrandbits(16), int(np.iinfo(RECORD[field]).max), random.getrandbits(31))
+                (
+                    random.randrange(4),
+                    random.getrandbits(16),
+                    int(np.iinfo(SAMPLE_RECORD[field]).max),
+                    random.getrandbits(31),
+                )
             )
         if random.random() < 0.2:
             records = np.roll(records, 1)

@@ -15,7 +15,7 @@ from kind import Silent, Trial, hostile
 from safetensors.numpy import save_file
 
 from cruciform.models.zoo import create_model
-from cruciform.store.directory import CARD, WEIGHTS, input_size, load, load_with
+from cruciform.store.directory import CARD, WEIGHTS, load, load_with, saved_input_size
 from cruciform.store.run_marker import RUN_RECIPE
 from cruciform.training.engine.learner import Learner
 from cruciform.training.evaluate_run import trained_network
@@ -89,7 +89,7 @@ SIZES = ([3, 10**6, 10**6], [10**9] * 4, [1] * 10**5, [3, 0, 0], [-3, 2, 2], [3,
 def attack_size(trial: Trial) -> None:
     shutil.copytree(trial.seeds / "model", trial.scratch)
     rewrite(trial.scratch, input_size=SIZES[trial.number])
-    size = input_size(trial.scratch)
+    size = saved_input_size(trial.scratch)
     if size is not None and not (len(size) < 10**6 and 0 < np.prod([float(extent) for extent in size]) < 2**29):
         raise Silent(f"an input of {size!r:.60} was taken")
 

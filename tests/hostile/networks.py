@@ -20,7 +20,7 @@ from cruciform.deployment.artifact import REPORT, open_artifact
 from cruciform.files import MANIFEST, _checksum, new_directory, write_json
 from cruciform.models.zoo import create_model
 from cruciform.plan import LayerPlan
-from cruciform.prediction.parts import Asking, predict_rows
+from cruciform.prediction.predict_rows import PredictionSettings, predict_rows
 from cruciform.prediction.predictor import open_predictor
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
@@ -82,7 +82,7 @@ def attack_directory(trial: Trial) -> None:
         (trial.scratch / CARD).write_bytes(mutate_json(card, random) if how >= 0.6 else json.dumps(card).encode())
     model = load(trial.scratch)
     predictor = open_predictor(str(trial.scratch))
-    said = predict_rows(predictor, Grey(), range(1), Asking())[0]
+    said = predict_rows(predictor, Grey(), range(1), PredictionSettings())[0]
     if forged:
         return
     if said["class_names"] is not None and not all(type(name) is str for name in said["class_names"]):

@@ -18,7 +18,7 @@ from PIL import Image as Pillow
 
 from cruciform.budgets.costs import _read as read_costs
 from cruciform.cli.networks.doctor import _read_images
-from cruciform.coverage.coverage_run import read_journal as read_coverage
+from cruciform.coverage.coverage_run import read_findings as read_coverage
 from cruciform.data.samples.source import Opening
 from cruciform.data.sets.cifar10 import FILES, open_cifar10
 from cruciform.data.sets.folder import FolderSource
@@ -35,7 +35,7 @@ from cruciform.files import read_json
 from cruciform.prediction.inputs import FolderInputs
 from cruciform.prediction.predictor import open_predictor
 from cruciform.reports.facts import _reasons
-from cruciform.store.directory import base_of, copy_network, load, refuse_to_overwrite
+from cruciform.store.directory import base_of, copy_network, load, refuse_other_directory
 from cruciform.training.evaluate_run import trained_network
 from cruciform.training.experiments.race_result import read_finishes
 from cruciform.training.recipe.cookbook import load_recipe
@@ -112,7 +112,7 @@ CHECKPOINT = checkpoints.name_of(checkpoints.STEPS[-1])
 PLACES = (
     *(Place("model/model", name, read) for name in ("model.json", "model.safetensors")
       for read in (load, base_of, lambda folder: copy_network(folder, folder.with_name("copy")))),
-    Place("model/model", "model.json", refuse_to_overwrite),
+    Place("model/model", "model.json", refuse_other_directory),
     Place("model/model", "report.json", _reasons, needed=False),
     *(Place("run/run", name, read) for name in ("recipe.json", f"checkpoints/step-00000001/{TENSORS}")
       for read in (trained_network, open_predictor)),

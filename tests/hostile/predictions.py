@@ -11,10 +11,11 @@ from kind import Silent, Trial, hostile
 from mutate import mutate_bytes, mutate_json
 from numpy.typing import NDArray
 
-from cruciform.prediction.parts import Asking, Parts
+from cruciform.prediction.parts import Parts
+from cruciform.prediction.predict_rows import PredictionSettings
 from cruciform.prediction.predictor import Predictor, Preparation
 
-ASKING = Asking(top=2, batch=4, part=4)
+ASKING = PredictionSettings(top=2, batch=4, part=4)
 COUNT = 12
 IDENTITY = {"network": "n", "inputs": "i"}
 

@@ -5,6 +5,8 @@ from pathlib import Path
 import cruciform
 
 NAMES = {
+    "Artifact", "BenchOptions", "BudgetOptions", "DeployOptions", "PredictOptions", "bench", "budget", "deploy",
+    "open_artifact", "predict", "report",
     "CompositeConv", "ConvSpec", "CruciformError", "FilterGroup", "LayerPlan", "Stage", "__version__", "convert",
     "convert_", "create_model", "cross", "diagnose", "initialize_", "list_models", "load", "load_recipe", "make_plan",
     "model_card", "open_network", "OpenedNetwork", "plan_conversion", "profile", "save", "Observer", "Processes",

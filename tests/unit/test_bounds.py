@@ -15,7 +15,7 @@ from cruciform.errors import OptionError, StoreError
 from cruciform.models.zoo import create_model
 from cruciform.sources.bounds import Bounds, bounded
 from cruciform.sources.network_library import SOURCES, NetworkLibrary
-from cruciform.store.directory import Base, input_size, load, load_with, save
+from cruciform.store.directory import Base, load, load_with, save, saved_input_size
 
 BOUNDS = Bounds.of([(4, 3, 3, 3), (4,)])
 
@@ -70,7 +70,7 @@ def test_every_rule_of_initialization_stays_within_the_bounds(tmp_path: Path, in
 def test_the_size_of_an_input_is_bounded_too(directory: Path, size: object) -> None:
     rewrite(directory, input_size=size)
     with pytest.raises(StoreError, match="as the size of its input"):
-        input_size(directory)
+        saved_input_size(directory)
 
 
 def test_what_could_not_be_read_again_is_not_saved(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from cruciform.schemes import DENSE, make_plan
 from cruciform.spec import ConvSpec
 
 TIMED_FORMS: tuple[Form, ...] = ("tail", "split")
-MAX_POOLINGS: tuple[Callable[..., nn.Module], ...] = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
+MAX_POOLING_LAYERS: tuple[Callable[..., nn.Module], ...] = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
 READER = 16  # filters of the pointwise convolution behind
 FEWEST = 8  # channels; with fewer the layer reads the image itself, and has no convolution before it
 
@@ -175,7 +175,7 @@ def surrounded(plan: LayerPlan, pooling: Pooling | None = None) -> nn.Sequential
     spec = plan.spec
     convolution: Callable[..., nn.Module] = PLAIN_CONVOLUTIONS[spec.rank - 1]
     before = [convolution(spec.in_channels, spec.in_channels, 1), nn.ReLU()] if _place(spec) else []
-    behind = [nn.ReLU(), *([MAX_POOLINGS[spec.rank - 1](*pooling)] if pooling else [])]
+    behind = [nn.ReLU(), *([MAX_POOLING_LAYERS[spec.rank - 1](*pooling)] if pooling else [])]
     return nn.Sequential(*before, CompositeConv(plan), *behind, convolution(spec.out_channels, READER, 1)).eval()
 
 

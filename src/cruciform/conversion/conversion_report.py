@@ -10,7 +10,7 @@ from cruciform.text.text_tables import html_table, text_table
 from cruciform.text.wording import listed, plural
 
 Action = Literal["replaced", "kept", "skipped"]
-COLUMNS = ("layer", "convolution", "becomes", "parameters", "MACs", "% of MACs")
+CONVERSION_COLUMNS = ("layer", "convolution", "becomes", "parameters", "MACs", "% of MACs")
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class ConversionReport:
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
-        """The cells of the conversion table; ``COLUMNS`` names them."""
+        """The cells of the conversion table; ``CONVERSION_COLUMNS`` names them."""
         return [
             (
                 ", ".join(row.names) or "(network)",
@@ -166,11 +166,11 @@ class ConversionReport:
         return (self.summary(), *([str(self.verification)] if self.verified else []), *self.warnings)
 
     def __str__(self) -> str:
-        return "\n".join([text_table(COLUMNS, self.rows, left=3), *self.notes])
+        return "\n".join([text_table(CONVERSION_COLUMNS, self.rows, left=3), *self.notes])
 
     def _repr_html_(self) -> str:
         size = f", input {'×'.join(map(str, self.input_size))}" if self.input_size else ""
-        return html_table(COLUMNS, self.rows, left=3, caption=f"Conversion table{size}", notes=self.notes)
+        return html_table(CONVERSION_COLUMNS, self.rows, left=3, caption=f"Conversion table{size}", notes=self.notes)
 
     def summary(self) -> str:
         """Return the totals in a sentence."""

@@ -14,7 +14,7 @@ from cruciform.errors import MissingExtraError
 from cruciform.files import read_bytes, read_text
 from cruciform.measure.record import versions
 
-PATIENCE = 300.0  # seconds for one network
+TIMEOUT_SECONDS = 300.0  # seconds for one network
 LIBRARIES = ("torchvision", "timm", "monai")
 
 
@@ -34,7 +34,7 @@ def cover(
     processes: int = 2,
     report: Callable[[Finding], None] = lambda finding: None,
 ) -> list[Finding]:
-    """Examines all networks that the journal does not hold yet, and returns the findings of all.
+    """Examine all networks that the journal does not hold yet, and returns the findings of all.
 
     What was found with other versions, or failed, is examined again.
 
@@ -45,7 +45,7 @@ def cover(
         report: Called with each finding, those of the journal included.
     """
     today = versions(LIBRARIES)
-    findings = {request: finding for request, finding in read_journal(journal, today) if request in set(requests)}
+    findings = {request: finding for request, finding in read_findings(journal, today) if request in set(requests)}
     for finding in findings.values():
         report(finding)
     waiting: queue.SimpleQueue[CoverageRequest] = queue.SimpleQueue()
@@ -79,16 +79,16 @@ def cover(
 
 
 def list_networks(libraries: Sequence[str]) -> list[str]:
-    """Returns references to all networks of the libraries; a child process asks them, as it is the one to load them."""
+    """Return references to all networks of the libraries; a child process asks them, as it is the one to load them."""
     command = [sys.executable, "-m", "cruciform.coverage.worker", "--list", *libraries]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode != 0:
-        raise MissingExtraError((done.stderr.strip().splitlines() or ["the libraries could not be loaded"])[-1])
+        raise MissingExtraError((done.stderr.strip().splitlines() or ["the libraries could not be imported"])[-1])
     return list(json.loads(done.stdout))
 
 
-def read_journal(journal: Path, today: Mapping[str, str]) -> Iterable[tuple[CoverageRequest, Finding]]:
-    """Yields what was asked, and found by these versions without a failure; a line that was cut off is passed over."""
+def read_findings(journal: Path, today: Mapping[str, str]) -> Iterable[tuple[CoverageRequest, Finding]]:
+    """Yield what was asked, and found by these versions without a failure; a line that was cut off is passed over."""
     if journal.exists():
         for line in read_text(journal).splitlines():
             try:
@@ -138,11 +138,11 @@ class _Child:
         self._late = False
 
     def ask(self, request: CoverageRequest) -> Finding | None:
-        """Returns the finding, or None where the child died or took too long."""
+        """Return the finding, or None where the child died or took too long."""
         process = self._process
         if process.stdin is None or process.stdout is None:
             return None
-        timer = threading.Timer(PATIENCE, self._give_up)
+        timer = threading.Timer(TIMEOUT_SECONDS, self._give_up)
         timer.start()
         try:
             process.stdin.write(json.dumps(vars(request)) + "\n")
@@ -159,7 +159,7 @@ class _Child:
         self._process.kill()
 
     def end(self) -> str:
-        """Ends the child and returns how it ended."""
+        """End the child and returns how it ended."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -169,4 +169,4 @@ class _Child:
             code = self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
-        return f"took longer than {PATIENCE:.0f} s" if self._late else f"the process ended with code {code}"
+        return f"took longer than {TIMEOUT_SECONDS:.0f} s" if self._late else f"the process ended with code {code}"

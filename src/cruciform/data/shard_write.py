@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from cruciform.data.samples.pillow import Pillow
 from cruciform.data.sets.folder import SUFFIXES, check_size, decode, images_by_class
 from cruciform.data.sharding.shard_index import (
-    FORMAT,
     INDEX,
     MANIFEST,
     NAMES,
-    RECORD,
+    SAMPLE_RECORD,
+    SHARD_FORMAT,
     File,
     Manifest,
     about_sample,
@@ -204,7 +204,7 @@ def _pieces(items: Sequence[Item], size: int) -> Iterator[range]:
 
 def _begin(parts: Path, items: Sequence[Item], options: ShardOptions) -> None:
     """Create the folder of parts, or check that it belongs to the same images and options."""
-    digest = hashlib.sha256(repr((FORMAT, options.size, options.short_side)).encode())
+    digest = hashlib.sha256(repr((SHARD_FORMAT, options.size, options.short_side)).encode())
     for item in items:
         digest.update(item.name_bytes + f"\0{item.label}\0{item.bytes}\n".encode())
     plan = parts / "plan"
@@ -225,7 +225,7 @@ def _write_shard(out: Path, number: int, piece: range, items: Sequence[Item], op
         if kept and (out / name).stat().st_size == file.bytes and sha256(out / name) == file.sha256:
             return file
     hidden = out / PARTS / name
-    records = np.zeros(len(piece), RECORD)
+    records = np.zeros(len(piece), SAMPLE_RECORD)
     with hidden.open("wb") as tar:
         for row, index in enumerate(piece):
             item = items[index]

@@ -1,9 +1,9 @@
-"""What is shipped: a directory with the engine's own file, and all that is known about it, checked by sums.
+"""Artifacts on disk: the engine's own file and everything measured about it, with checksums.
 
 ::
 
     DIR/model.onnx        or what the engine calls it
-    DIR/deploy.json       the forms, their times, the versions, how closely it was seen to compute what PyTorch does
+    DIR/deploy.json       forms, times, versions, the largest difference from PyTorch
     DIR/manifest.json     checksums of both
 """
 
@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from cruciform.deployment.deployed import Artifact
 from cruciform.deployment.parity.verify import verify
 from cruciform.deployment.search.build import EngineSettings, build_graph, write_engine
 from cruciform.deployment.search.choose import Choice
 from cruciform.deployment.search.layer_forms import composite_layers
-from cruciform.deployment.targets.target import TARGETS, Engine
+from cruciform.deployment.targets.target import TARGETS
 from cruciform.errors import DamagedError, DeployError, first_line, reraise_as
 from cruciform.files import new_directory, read_json, read_manifest, refuse_own_place, write_json
 from cruciform.machine.processor import emulation
@@ -30,18 +31,17 @@ FORMAT = 1
 REPORT = "deploy.json"
 
 
-def ship(
-    model: nn.Module, choice: Choice, setting: EngineSettings, directory: Path, *, target: str, about: Mapping[str, Any]
+def write_artifact(
+    model: nn.Module, choice: Choice, setting: EngineSettings, directory: Path, *, about: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Writes the artifact of a network in the forms that were chosen, after it has computed what PyTorch does.
+    """Write a network in its chosen forms, once its outputs equal PyTorch's.
 
     Args:
         model: The network.
         choice: The forms.
-        setting: What they were chosen for.
-        directory: Where to; replaced as a whole where it is an artifact of ours already.
-        target: The name of the engine.
-        about: What else the report shall say: the network's name, what is done to an image before.
+        setting: The engine and batch size that they were chosen for.
+        directory: Where to write it. An artifact of this name is replaced as a whole.
+        about: What else the report contains: the network's name, its preprocessing and class names.
 
     Returns:
         The report.
@@ -50,11 +50,11 @@ def ship(
     with new_directory(directory, manifest={"format": FORMAT}) as part:
         graph = build_graph(model, choice.build.forms, setting)
         engine = write_engine(graph, choice.build.way, setting, part)
-        parity = verify(model, graph, engine, choice.build, setting, name=target)
+        parity = verify(model, graph, engine, choice.build, setting)
         report = {
             "format": FORMAT,
             **about,
-            "target": target,
+            "target": setting.target.name,
             "input_size": list(setting.input_size),
             "batch": setting.batch,
             "threads": setting.threads,
@@ -80,7 +80,7 @@ def ship(
 
 
 def refuse_to_overwrite(directory: Path) -> None:
-    """Raises where shipping would delete anything but an artifact, whole as it was written."""
+    """Raise where writing an artifact would delete anything but a complete artifact."""
     refuse_own_place(directory)
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
         return
@@ -88,22 +88,22 @@ def refuse_to_overwrite(directory: Path) -> None:
         read_report(directory)
     except DeployError as error:
         raise DeployError(
-            f"{directory} exists, and would be deleted; choose another name, or move it: {error}"
+            f"{directory} exists and is not an artifact, so it is not overwritten; choose another name: {error}"
         ) from error
 
 
-def open_artifact(directory: str | Path, *, threads: int = 1, trust: bool = False) -> Engine:
-    """Returns what runs an artifact, where it is what was written.
+def open_artifact(directory: str | Path, *, threads: int = 1, trust: bool = False) -> Artifact:
+    """Open an artifact, after its checksums were verified.
 
     Args:
-        directory: What ``ship`` wrote.
-        threads: Of the engine.
-        trust: Whether to open one that could do harm if it were forged, as code of PyTorch's own targets; only where
-            you or people you trust wrote it.
+        directory: The directory that ``deploy`` wrote.
+        threads: Threads of the engine.
+        trust: Whether to open an artifact that could do harm if it were forged, as those of PyTorch's own targets,
+            which contain code. Only where you or people you trust wrote it.
 
     Raises:
-        DeployError: It is damaged, is dangerous and has not your trust, or its engine can't open it; later, where the
-            engine does not take what it is given.
+        DeployError: It is damaged, or its format needs ``trust=True``, or its engine can't open it; when it is called,
+            the engine does not take the input.
     """
     directory = Path(directory)
     report = read_report(directory)
@@ -111,43 +111,43 @@ def open_artifact(directory: str | Path, *, threads: int = 1, trust: bool = Fals
     target = TARGETS.get(name)
     if target.danger and not trust:
         raise DeployError(
-            f"{directory} is made for {name}, and {target.danger}. Where you or people you trust wrote it, add "
-            "--trust (trust=True)"
+            f"{directory} is made for {name}, and {target.danger}. If you or people you trust wrote it, open it with "
+            "trust=True"
         )
     with reraise_as(DeployError, lambda error: f"{directory} can't be opened by its engine: {first_line(error)}"):
         engine = target.load(directory, threads=threads)
 
-    def ask(images: NDArray[Any]) -> NDArray[Any]:
+    def run(images: NDArray[Any]) -> NDArray[Any]:
         given = f"{type(images).__name__} of {getattr(images, 'shape', '?')}, {getattr(images, 'dtype', '?')}"
         with reraise_as(DeployError, lambda error: f"{directory} does not run on a {given}: {first_line(error)}"):
-            # Not all engines look: some read what lies behind a smaller image, or the bits of other numbers.
+            # Not all engines check: some read beyond a smaller image, or take the bits of another dtype.
             if list(images.shape[1:]) != size or images.dtype != np.float32:
-                raise ValueError(f"it is made for images of {size}, float32")
+                raise ValueError(f"it takes float32 images of size {size}")
             return engine(np.ascontiguousarray(images))
 
-    return ask
+    return Artifact(directory, report, run)
 
 
 def read_report(directory: Path) -> dict[str, Any]:
-    """Returns what is known about an artifact, where it is what was written."""
+    """Return the report of an artifact, after its checksums were verified."""
     try:
         made_as = read_manifest(directory).get("format")
         report = read_json(directory / REPORT)
     except (DamagedError, OSError) as error:
-        raise DeployError(f"{directory} is not what 'cruciform deploy' wrote: {error}") from error
+        raise DeployError(f"{directory} is not an artifact of 'cruciform deploy', or is damaged: {error}") from error
     if made_as != FORMAT:
-        raise DeployError(f"{directory} has format {made_as!r}; this version reads {FORMAT}: deploy it anew")
+        raise DeployError(f"{directory} has format {made_as!r}; this version reads {FORMAT}: deploy the network again")
     if not isinstance(report, dict):
-        raise DeployError(f"{directory / REPORT} is not what 'cruciform deploy' wrote: it holds no table")
+        raise DeployError(f"{directory / REPORT} is not a report of 'cruciform deploy': it has no table")
     return report
 
 
 def verdict(choice: Choice) -> str:
-    """Returns in words whether basis filters pay here."""
+    """Return whether the low-rank form is faster than the dense network here, in words."""
     if not choice.layers:
-        return "this network has no layers of basis filters"
+        return "this network has no low-rank layers"
     if choice.dense is None:
-        return "no equal dense network exists; shipped in the fastest form"
+        return "no equal dense network exists; deployed in the fastest form"
     if choice.build.is_dense:
-        return "basis filters do not pay here; shipped as the equal dense network"
+        return "the low-rank form is not faster here; falls back to the equal dense network"
     return f"{choice.timing.best / choice.dense.best:.0%} of the equal dense network's time"

@@ -18,7 +18,7 @@ from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import plan_of
 from cruciform.schemes import full
 
-WARM_UP = 1
+WARM_UP_ROUNDS = 1
 
 
 class LayerSeconds(NamedTuple):
@@ -36,7 +36,7 @@ class LayerSeconds(NamedTuple):
 def time_layers(
     model: nn.Module, input_size: Sequence[int], *, rounds: int, batch: int = 1
 ) -> dict[str, LayerSeconds]:  # fmt: skip
-    """Returns the seconds of every layer that has a plan: convolutions, basis filters, linear layers.
+    """Return the seconds of every layer that has a plan: convolutions, basis filters, linear layers.
 
     Dense stand-ins run in passes of their own, interleaved with the others, so that they do not slow down the next
     layer of the network while that is timed.
@@ -77,13 +77,13 @@ def time_layers(
     try:
         torch.set_num_threads(1)
         with in_mode(model, training=False), torch.inference_mode():
-            for turn in range(WARM_UP + rounds):
+            for turn in range(WARM_UP_ROUNDS + rounds):
                 seen.clear()
                 for chosen in passes:
                     timed.clear()
                     timed.update(chosen)
                     model(x)
-                if turn >= WARM_UP:
+                if turn >= WARM_UP_ROUNDS:
                     best |= {module: min(seconds, best.get(module, seconds)) for module, seconds in seen.items()}
     finally:
         torch.set_num_threads(threads)
@@ -97,7 +97,7 @@ def time_layers(
 
 
 def _dense_stand_in(layer: nn.Module) -> nn.Module | None:
-    """Returns the dense convolution in whose place a layer stands, with weights of its own; None where it is none."""
+    """Return the dense convolution in whose place a layer stands, with weights of its own; None where it is none."""
     if not isinstance(layer, CompositeConv) or layer.plan.is_dense or is_parametrized(layer):
         return None
     like = next(layer.parameters())

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from cruciform.text.escapes import printable_json
 from cruciform.text.text_tables import html_table, text_table
 
-COLUMNS = ("layer", "computes", "output", "parameters", "MACs", "MACs (paper)")
+PROFILE_COLUMNS = ("layer", "computes", "output", "parameters", "MACs", "MACs (paper)")
 CSV_COLUMNS = ("layer", "kind", "plan", "output", "parameters", "MACs", "MACs (paper)")
 
 
@@ -63,7 +63,7 @@ class Profile:
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
-        """The cells of a table with a row for each layer; ``COLUMNS`` names them."""
+        """The cells of a table with a row for each layer; ``PROFILE_COLUMNS`` names them."""
         rows = []
         for layer in self.layers:
             name, kind, plan, output, *counts = _cells(layer)
@@ -96,11 +96,11 @@ class Profile:
         return text.getvalue()
 
     def __str__(self) -> str:
-        return "\n".join([text_table(COLUMNS, self.rows, left=3), *self.summary])
+        return "\n".join([text_table(PROFILE_COLUMNS, self.rows, left=3), *self.summary])
 
     def _repr_html_(self) -> str:
         caption = f"Parameters and MACs for an input of {'×'.join(map(str, self.input_size))}"
-        return html_table(COLUMNS, self.rows, left=3, caption=caption, notes=self.summary)
+        return html_table(PROFILE_COLUMNS, self.rows, left=3, caption=caption, notes=self.summary)
 
 
 def _cells(row: LayerCount) -> tuple[str | int, ...]:

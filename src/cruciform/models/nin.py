@@ -29,7 +29,7 @@ POINTWISE = ((160, 96), (192, 192), (192,))
 
 FIVE: Blocks = ((Spatial(5, 192),), (Spatial(5, 192),), (Spatial(3, 192),))
 # Of the two layers that replace conv2 the second has 3·192·192 weights by the published counts: it is low-rank.
-THREE: Blocks = ((Spatial(3, 192),), (Spatial(3, 192), Spatial(3, 192, "lr")), (Spatial(3, 192),))
+THREE_BLOCKS: Blocks = ((Spatial(3, 192),), (Spatial(3, 192), Spatial(3, 192, "lr")), (Spatial(3, 192),))
 THREE_PRINTED: Blocks = ((Spatial(3, 192),), (Spatial(3, 192),) * 2, (Spatial(3, 192),))
 THREE_LR: Blocks = tuple(tuple(layer._replace(scheme="lr") for layer in block) for block in THREE_PRINTED)
 
@@ -58,7 +58,7 @@ class NiNConfig(NetworkConfig):
             raise OptionError(f"second_pool={self.second_pool!r} is neither 'average' nor 'maximum'")
 
     def build(self) -> "NiN":
-        """Builds the network."""
+        """Build the network."""
         return NiN(self)
 
 
@@ -98,13 +98,13 @@ class NiN(Network):
         self.features.add_module(f"relu_{name}", nn.ReLU(inplace=True))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns the logits."""
+        """Return the logits."""
         self.check_channels(x)
         logits: Tensor = self.pool3(self.features(x)).flatten(1)
         return logits
 
 
 MODELS.add("nin", NiNConfig())
-MODELS.add("nin_c3", NiNConfig(blocks=THREE))
+MODELS.add("nin_c3", NiNConfig(blocks=THREE_BLOCKS))
 MODELS.add("nin_c3_printed", NiNConfig(blocks=THREE_PRINTED))
 MODELS.add("nin_c3_lr", NiNConfig(blocks=THREE_LR))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from cruciform.plot.style import INK, PAGE, SMALL, add_source, empty_figure
+from cruciform.plot.style import FONT_SIZE, INK, PAGE_WIDTH, add_source, empty_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,8 +30,8 @@ class AccessMap(NamedTuple):
 
 
 def draw_connections(maps: Sequence[AccessMap], *, source: str) -> "Figure":
-    """Draws maps side by side, colors standing for weights."""
-    figure = empty_figure(PAGE, 2.55)
+    """Draw maps side by side, colors standing for weights."""
+    figure = empty_figure(PAGE_WIDTH, 2.55)
     found = figure.subplots(1, len(maps), squeeze=False)[0]
     for axes, one in zip(found, maps, strict=True):
         last = max(1, one.distinct - 1)
@@ -39,17 +39,17 @@ def draw_connections(maps: Sequence[AccessMap], *, source: str) -> "Figure":
         picture = axes.imshow(
             shades, cmap="viridis", vmin=0, vmax=1.12, interpolation="nearest"
         )  # yellow fades in print
-        axes.set_title(one.title, fontsize=SMALL + 1)
+        axes.set_title(one.title, fontsize=FONT_SIZE + 1)
         axes.set_xlabel(
-            f"input pixel\n{one.connections:,} connections,\n{one.distinct:,} weights", fontsize=SMALL, color=INK
+            f"input pixel\n{one.connections:,} connections,\n{one.distinct:,} weights", fontsize=FONT_SIZE, color=INK
         )
-        axes.set_xticks([0, len(one.weights) - 1], ["1", str(len(one.weights))], fontsize=SMALL)
-        axes.set_yticks([0, len(one.weights) - 1], ["1", str(len(one.weights))], fontsize=SMALL)
-    found[0].set_ylabel("output pixel", fontsize=SMALL)
+        axes.set_xticks([0, len(one.weights) - 1], ["1", str(len(one.weights))], fontsize=FONT_SIZE)
+        axes.set_yticks([0, len(one.weights) - 1], ["1", str(len(one.weights))], fontsize=FONT_SIZE)
+    found[0].set_ylabel("output pixel", fontsize=FONT_SIZE)
     bar = figure.colorbar(picture, ax=list(found), orientation="vertical", aspect=24, shrink=0.75, pad=0.01)
     bar.ax.set_ylim(0, 1)
     bar.set_ticks([0, 1], labels=["first", "last"])
-    bar.ax.tick_params(labelsize=SMALL)
-    bar.set_label("weight of the layer", fontsize=SMALL)
+    bar.ax.tick_params(labelsize=FONT_SIZE)
+    bar.set_label("weight of the layer", fontsize=FONT_SIZE)
     add_source(figure, source)
     return figure

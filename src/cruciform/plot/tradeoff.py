@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from cruciform.plot.labels import label_points
 from cruciform.plot.style import (
     BLUE,
+    FONT_SIZE,
     GREEN,
     GREY,
     ORANGE,
-    PAGE,
+    PAGE_WIDTH,
     PURPLE,
-    SMALL,
     add_legend,
     add_source,
     empty_figure,
@@ -62,8 +62,8 @@ class Panel:
     logarithmic: bool = False
 
 
-def draw_tradeoff(panels: Sequence[Panel], *, source: str, width: float = PAGE, height: float = 3.4) -> "Figure":
-    """Draws panels side by side."""
+def draw_tradeoff(panels: Sequence[Panel], *, source: str, width: float = PAGE_WIDTH, height: float = 3.4) -> "Figure":
+    """Draw panels side by side."""
     figure = empty_figure(width, height)
     shares = [2.0, *[1.0] * (len(panels) - 1)]
     found = figure.subplots(1, len(panels), squeeze=False, width_ratios=shares)[0]
@@ -88,7 +88,7 @@ def draw_tradeoff(panels: Sequence[Panel], *, source: str, width: float = PAGE, 
             [(spot.cost, spot.error) for spot in spots],
             [spot.name for spot in spots],
             others=[(spot.published, spot.error) for spot in spots if spot.published is not None],
-            size=SMALL,
+            size=FONT_SIZE,
         )
     return figure
 

@@ -6,18 +6,18 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from cruciform.plan import FilterGroup, LayerPlan, embedding_offset
-from cruciform.plot.style import BLUE, GREEN, GREY, INK, ORANGE, PAGE, PURPLE, SMALL, add_source, empty_figure
+from cruciform.plot.style import BLUE, FONT_SIZE, GREEN, GREY, INK, ORANGE, PAGE_WIDTH, PURPLE, add_source, empty_figure
 from cruciform.spec import join_sizes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLORS = (BLUE, ORANGE, GREEN, PURPLE)
+AXIS_COLORS = (BLUE, ORANGE, GREEN, PURPLE)
 SHRINK = 0.08  # of a cube on each side, so that neighbors are told apart
 
 
 def draw_volume_plan(plan: LayerPlan, *, source: str) -> "Figure":
-    """Draws the dense window, the groups of the first stage, and all of them put together.
+    """Draw the dense window, the groups of the first stage, and all of them put together.
 
     Args:
         plan: Of a 3-D layer.
@@ -25,20 +25,20 @@ def draw_volume_plan(plan: LayerPlan, *, source: str) -> "Figure":
     """
     groups = plan.stages[0].groups
     dense = FilterGroup(plan.spec.kernel, plan.spec.out_channels)
-    titles = ["dense", *[f"{group.filters} filters" for group in groups], "together"]
+    titles = ["dense", *[f"{group.filters} filters" for group in groups], "combined"]
     pictures: list[Sequence[tuple[FilterGroup, str]]] = [[(dense, GREY)]]
-    colored = list(zip(groups, COLORS, strict=False))
+    colored = list(zip(groups, AXIS_COLORS, strict=False))
     pictures += [[pair] for pair in colored]
     pictures.append(colored)
-    figure = empty_figure(PAGE, 2.35)
+    figure = empty_figure(PAGE_WIDTH, 2.35)
     for number, (title, shown) in enumerate(zip(titles, pictures, strict=True), start=1):
         axes: Any = figure.add_subplot(1, len(pictures), number, projection="3d")
         _draw_window(axes, plan.spec.kernel, shown)
         shape = join_sizes(shown[0][0].kernel) if len(shown) == 1 else "a cross" if _is_cross(groups) else "the basis"
         taps = sum(prod(group.kernel) * group.filters for group, _ in shown)
         share = taps / (prod(dense.kernel) * dense.filters)
-        axes.set_title(f"{title}\n{shape}", fontsize=SMALL + 1, color=INK, y=1.0)
-        axes.text2D(0.5, -0.09, f"{100 * share:.3g} % of the weights", fontsize=SMALL, color=INK, ha="center",
+        axes.set_title(f"{title}\n{shape}", fontsize=FONT_SIZE + 1, color=INK, y=1.0)
+        axes.text2D(0.5, -0.09, f"{100 * share:.3g} % of the weights", fontsize=FONT_SIZE, color=INK, ha="center",
                     transform=axes.transAxes)  # fmt: skip
     add_source(figure, source)
     return figure
@@ -49,7 +49,7 @@ def _is_cross(groups: Sequence[FilterGroup]) -> bool:
 
 
 def _draw_window(axes: Any, window: Sequence[int], groups: Sequence[tuple[FilterGroup, str]]) -> None:
-    """Draws the edges of a window and the taps of some groups in it; the last group is seen where they meet."""
+    """Draw the edges of a window and the taps of some groups in it; the last group is seen where they meet."""
     taps: dict[tuple[int, ...], str] = {}
     for group, color in groups:
         starts = [embedding_offset(*pair, 1) for pair in zip(window, group.kernel, strict=True)]

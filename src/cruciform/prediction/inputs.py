@@ -1,10 +1,12 @@
-"""What is predicted for: a set of shards, or all images below a folder; each by its number, with its name."""
+"""Inputs of a prediction: a set of shards, all images below a folder, or arrays; each by number and name."""
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
+
+import numpy as np
 
 from cruciform.data.samples.source import Image
 from cruciform.data.sets.folder import OTHER_PICTURES, SUFFIXES, read_image
@@ -13,6 +15,8 @@ from cruciform.data.sharding.shard_index import MANIFEST
 from cruciform.data.sharding.storage import open_storage
 from cruciform.errors import DataError
 from cruciform.prediction.request import check_inputs
+
+RANK = 3  # axes of an image in memory
 
 
 class Inputs(Protocol):
@@ -39,7 +43,7 @@ def _files_below(folder: Path) -> Iterator[Path]:
     seen: set[tuple[int, int]] = set()
 
     def refuse(error: OSError) -> None:
-        raise DataError(f"{error.filename} can't be gone through: {error.strerror}") from error
+        raise DataError(f"{error.filename} can't be listed: {error.strerror}") from error
 
     for here, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
         stat = Path(here).stat()
@@ -60,7 +64,7 @@ class FolderInputs:
             path.relative_to(folder).as_posix() for path in _files_below(folder) if path.suffix.lower() in known
         )
         if not self._names:
-            raise DataError(f"{folder} holds no images: no file below it ends in {', '.join(sorted(SUFFIXES))}")
+            raise DataError(f"{folder} has no images: no file in or below it ends in {', '.join(sorted(SUFFIXES))}")
 
     @property
     def identity(self) -> str:
@@ -104,6 +108,36 @@ class ShardInputs:
     def image(self, number: int) -> Image:
         """Reads, checks and decodes it."""
         return self._source[number].image
+
+
+class ArrayInputs:
+    """Images in memory: arrays (height, width, channels) of bytes."""
+
+    def __init__(self, images: Sequence[Image]) -> None:
+        self._images = images
+        for number, image in enumerate(images):
+            if getattr(image, "dtype", None) != np.uint8 or getattr(image, "ndim", None) != RANK:
+                given = f"{getattr(image, 'dtype', type(image).__name__)} of shape {getattr(image, 'shape', '?')}"
+                raise DataError(f"image {number} is {given}; give uint8 arrays (height, width, channels), unprocessed")
+
+    @property
+    def identity(self) -> str:
+        """A checksum over all images."""
+        digest = hashlib.sha256()
+        for image in self._images:
+            digest.update(f"{image.shape}".encode() + image.tobytes())
+        return digest.hexdigest()
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def name(self, number: int) -> str:
+        """Return the number as text."""
+        return str(number)
+
+    def image(self, number: int) -> Image:
+        """Return the image."""
+        return self._images[number]
 
 
 def open_inputs(given: str, *, short_side: int | None) -> Inputs:

@@ -1,4 +1,4 @@
-"""A trained network, ready to be asked: an artifact of 'cruciform deploy' in its engine, or another in PyTorch."""
+"""A network with its preprocessing: an artifact in its engine, or another network in PyTorch."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,12 @@ from pydantic import TypeAdapter
 from cruciform.data.samples.randomness import KeyedGenerator
 from cruciform.data.samples.source import Image
 from cruciform.deployment.artifact import open_artifact, read_report
+from cruciform.deployment.deployed import Artifact
 from cruciform.deployment.targets.target import Engine
 from cruciform.errors import DataError, DeployError, OptionError, RecipeError, first_line, reraise_as
 from cruciform.files import MANIFEST, read_bytes
 from cruciform.prediction.request import ARTIFACT, RUN, check_model
-from cruciform.store.directory import input_size, interface_of, load
+from cruciform.store.directory import interface_of, load, saved_input_size
 from cruciform.store.interface import Interface, read_interface
 from cruciform.training.evaluate_run import IMAGE_KEYS, trained_network
 from cruciform.training.recipe.recipe import DataTable, Transforms
@@ -42,7 +43,7 @@ class Preparation:
     std: NDArray[np.float32]
 
     def __call__(self, image: Image) -> NDArray[np.float32]:
-        """Returns the image as the network takes it, channels first."""
+        """Return the preprocessed image, channels first."""
         random = KeyedGenerator(0).at(0, 0)
         for transform in self.transforms:
             image = transform(image, random)
@@ -52,13 +53,13 @@ class Preparation:
 
 @dataclass(frozen=True)
 class Predictor:
-    """A network and what it needs to be asked.
+    """A network and its preprocessing.
 
     Attributes:
-        engine: Images to logits.
-        preparation: What is done to an image before.
-        input_size: Of an image then.
-        identity: Changes when the network does.
+        engine: Returns the logits of a batch.
+        preparation: The preprocessing of an image.
+        input_size: Channels and spatial size of a preprocessed image.
+        identity: A checksum that changes with the network.
         classes: The names of the outputs, where they are known.
     """
 
@@ -69,69 +70,95 @@ class Predictor:
     classes: tuple[str, ...] | None = None
 
     def prepare(self, image: Image) -> NDArray[np.float32]:
-        """Returns an image as the network takes it."""
+        """Return a preprocessed image; raise where it has the wrong size."""
         ready = self.preparation(image)
         if ready.shape != self.input_size:
-            raise DataError(f"is {ready.shape} when it is prepared; the network takes {self.input_size}")
+            raise DataError(f"has shape {ready.shape} after preprocessing; the network takes {self.input_size}")
         return ready
 
 
 def open_predictor(model: str, *, threads: int = 1, trust: bool = False) -> Predictor:
-    """Opens an artifact, a run or a model directory.
+    """Open an artifact, a run or a model directory.
 
     Args:
-        model: Its folder.
-        threads: Of the engine.
-        trust: Whether an artifact may be opened that could do harm if it were forged.
+        model: Its directory.
+        threads: Threads of the engine.
+        trust: Whether to open an artifact that could do harm if it were forged.
     """
     path = Path(model)
     kind = check_model(path)
     if kind == ARTIFACT:
         report = read_report(path)
-        interface = _usable(read_interface(report, model), model)
-        identity = hashlib.sha256(read_bytes(path / MANIFEST)).hexdigest()
-        engine = open_artifact(path, threads=threads, trust=trust)
-        size = report.get("input_size")
-    else:
-        torch.set_num_threads(threads)
-        if kind == RUN:
-            network, size, interface, _ = trained_network(path)
-        else:
-            interface, size = _usable(interface_of(path), model), input_size(path)
-            network = load(path).float()  # weights are stored in any precision
-        engine, identity = _in_torch(network.eval()), _weights_of(network)
-    said = f"{model} says nothing sensible of how images are preprocessed"
-    with reraise_as(DeployError, lambda error: f"{said}: {first_line(error)}"):
+        _usable(read_interface(report, model), model)
+        return _with_report(open_artifact(path, threads=threads, trust=trust), report, path)
+    torch.set_num_threads(threads)
+    if kind == RUN:
+        trained = trained_network(path)
+        return from_network(trained.model, trained.input_size, trained.interface, name=model)
+    interface = _usable(interface_of(path), model)
+    return from_network(load(path), saved_input_size(path), interface, name=model)
+
+
+def from_artifact(artifact: Artifact) -> Predictor:
+    """Return a predictor that runs an artifact."""
+    return _with_report(artifact, artifact.report, artifact.path)
+
+
+def _with_report(engine: Engine, report: Mapping[str, Any], path: Path) -> Predictor:
+    interface = _usable(read_interface(report, str(path)), str(path))
+    identity = hashlib.sha256(read_bytes(path / MANIFEST)).hexdigest()
+    preparation, size = _preparation(interface, report.get("input_size"), str(path))
+    return Predictor(engine, preparation, size, identity, interface.classes)
+
+
+def from_network(network: torch.nn.Module, size: Sequence[int] | None, interface: Interface, *, name: str) -> Predictor:
+    """Return a predictor that runs a network in PyTorch, in float32.
+
+    Args:
+        network: The network.
+        size: Channels and spatial size of one preprocessed image.
+        interface: Its preprocessing, and the names of its classes.
+        name: The network's name, for errors.
+    """
+    interface = _usable(interface, name)
+    preparation, read_size = _preparation(interface, size, name)
+    network = network.float().eval()  # weights are stored in any precision
+    return Predictor(_in_torch(network), preparation, read_size, _weights_of(network), interface.classes)
+
+
+def _preparation(interface: Interface, size: Sequence[int] | None, name: str) -> tuple[Preparation, tuple[int, ...]]:
+    wrong = f"the preprocessing that {name} names can't be used"
+    with reraise_as(DeployError, lambda error: f"{wrong}: {first_line(error)}"):
         channels, *extents = map(int, size or ())
         preparation = read_preparation(interface.preprocessing or {}, channels=channels)
-    return Predictor(engine, preparation, (channels, *extents), identity, interface.classes)
+        return preparation, (channels, *extents)
 
 
-def _usable(interface: Interface, model: str) -> Interface:
+def _usable(interface: Interface, name: str) -> Interface:
     if interface.preprocessing is None:
         raise DeployError(
-            f"{model} does not say how images are preprocessed, as older versions did not; deploy it again from a run "
-            "of 'cruciform train', or save it with save(..., preprocessing=..., classes=...)"
+            f"{name} does not say how images are preprocessed, so it can't predict for images: use a run, an artifact "
+            "that was deployed from one, or a model directory saved with preprocessing=... and classes=..."
         )
     return interface
 
 
 def _in_torch(network: torch.nn.Module) -> Engine:
-    def ask(images: NDArray[Any]) -> NDArray[Any]:
+    def run(images: NDArray[Any]) -> NDArray[Any]:
         with torch.no_grad():
             output = network(torch.from_numpy(images))
         logits: NDArray[Any] = (output[0] if isinstance(output, tuple) else output).float().numpy()
         return logits
 
-    return ask
+    return run
 
 
 def read_preparation(data: Mapping[str, Any], *, channels: int | None = None) -> Preparation:
-    """Reads what a recipe says of it.
+    """Read the preprocessing that a model directory or artifact describes.
 
     Args:
-        data: As ``Interface.preprocessing`` has it.
-        channels: Of the images, where known.
+        data: ``Interface.preprocessing``.
+        channels: Channels of the images, where known.
     """
     if dict(data["data"]).get("whiten"):
         raise OptionError(
@@ -139,7 +166,7 @@ def read_preparation(data: Mapping[str, Any], *, channels: int | None = None) ->
             "predict with a network of a recipe without data.whiten"
         )
     if odd := sorted(set(data["data"]) - set(IMAGE_KEYS)):
-        raise ValueError(f"{', '.join(odd)} is nothing that is said of images; {', '.join(IMAGE_KEYS)} are")
+        raise ValueError(f"{', '.join(odd)} does not describe images; {', '.join(IMAGE_KEYS)} do")
     try:
         table = read_table(DataTable, {"kind": "folder", "path": "", **data["data"]}, "preprocessing")
         if channels is not None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from cruciform.files import open_regular
 
 README = "README.md"
-MOST_BYTES = 1 << 16  # of a card; what is longer is none of ours
+MOST_README_BYTES = 1 << 16  # of a card; what is longer is none of ours
 _ROW = re.compile(r"\|([^|]+)\|([^|]+)\|")
 _PERCENTAGE = re.compile(r"\d+(?:\.\d+)?\s?%")
 
@@ -29,7 +29,7 @@ def read_card(directory: Path) -> tuple[CardRow, ...]:
     """Returns the rows of two cells of a model directory's README.md; none where there is no such file."""
     try:
         with open_regular(directory / README) as file:
-            text = file.read(MOST_BYTES).decode("utf-8", "replace")
+            text = file.read(MOST_README_BYTES).decode("utf-8", "replace")
     except OSError:
         return ()
     return tuple(_rows(text))

@@ -19,7 +19,6 @@ from cruciform.measure.record import circumstances
 from cruciform.nn.inspect import plan_of
 from cruciform.plan import LayerPlan
 from cruciform.reports.directory_readme import CardRow, read_card
-from cruciform.store.directory import CARD
 from cruciform.store.directory import REPORT as CONVERTED
 from cruciform.store.trained_weights import holds_trained_weights
 
@@ -147,6 +146,7 @@ def gather_facts(
     input_size: tuple[int, ...],
     *,
     run: RunFacts | None = None,
+    directory: Path | None = None,
     rounds: int = 5,
     deployments: Sequence[Path] = (),
 ) -> Facts:
@@ -156,12 +156,12 @@ def gather_facts(
         name: What was asked for: a run, a model directory, or a network by name.
         model: The network.
         input_size: Of one input.
-        run: What is known of a run besides.
+        run: What is known about a run besides its network.
+        directory: The directory of the run or model, if it is one.
         rounds: How often layers are timed; 0 leaves times out.
         deployments: Artifacts of ``cruciform deploy``, besides those inside the directory.
     """
     path = Path(name)
-    directory = path if run or (path / CARD).is_file() else None
     counted = profile(model, input_size)
     seconds = time_layers(model, input_size, rounds=rounds) if rounds else {}
     reasons = _reasons(path) if directory else {}
@@ -256,9 +256,9 @@ def _deployments(directory: Path | None, others: Sequence[Path]) -> Iterator[Map
         try:
             report = read_json(path)
             if not isinstance(report, dict):
-                raise DamagedError(f"{path} holds no table")
+                raise DamagedError(f"{path} is not a JSON table")
         except DamagedError as error:
             raise OptionError(
-                f"{path.parent} is not what 'cruciform deploy' wrote ({error}); name a directory that has a {DEPLOYED}"
+                f"{path.parent} is not an artifact of 'cruciform deploy' ({error}); give a directory with a {DEPLOYED}"
             ) from error
         yield {"directory": path.parent.name, **report}

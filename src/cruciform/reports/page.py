@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from importlib.resources import files
 
 from cruciform.measure.filters import RANKS, LayerFilters
-from cruciform.measure.gradients import COLUMNS
+from cruciform.measure.gradients import DIAGNOSIS_COLUMNS
 from cruciform.measure.tiles import basis_tiles, kernel_tiles
 from cruciform.reports.charts import Axis, Line, bar, definition, line_chart, power_of_ten, spectrum_svg, tiles_svg
 from cruciform.reports.directory_readme import README, accuracy
@@ -188,7 +188,7 @@ def _doctor(facts: Facts) -> Html:
         y=Axis("energy ratio (log scale)", write=power_of_ten, whole=True),
         wide=True,
     )
-    table = _table(COLUMNS, found.rows, numbers=2)
+    table = _table(DIAGNOSIS_COLUMNS, found.rows, numbers=2)
     return _section("Gradient doctor", "", verdict, advice, element("div", chart, class_="charts one"), table, note)
 
 

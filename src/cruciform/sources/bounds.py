@@ -21,16 +21,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from cruciform.errors import OptionError
+from cruciform.measure.dry_run import META
 
-META = torch.device("meta")
-LARGEST = 1 << 13
+LARGEST_OPTION = 1 << 13
 """The largest number among options, but for those that are a number of classes."""
-CLASSES = ("num_classes", "out_channels")
-LONGEST = 1000  # characters of a text among options
+CLASS_OPTIONS = ("num_classes", "out_channels")
+LONGEST_OPTION = 1000  # characters of a text among options
 # Constructors register more than what remains: layers that are replaced, empty ones, weights under several names; and
 # a dense base has several times the weights of what it is converted to.
-REGISTERED = 4
-MODULES = 16
+REGISTERED_FACTOR = 4
+MODULE_FACTOR = 16
 TIMES = 64
 OPERATIONS = 50
 
@@ -53,21 +53,21 @@ class Bounds:
 
     @classmethod
     def of(cls, shapes: Iterable[Sequence[int]]) -> "Bounds":
-        """Returns the bounds that weights of these shapes set."""
+        """Return the bounds that weights of these shapes set."""
         held = [tuple(shape) for shape in shapes if math.prod(shape)]  # extents of nothing cost nothing to claim
         extents = frozenset(extent for shape in held for extent in shape)
-        filters = sum(min(shape[0], LARGEST) for shape in held if shape)
+        filters = sum(min(shape[0], LARGEST_OPTION) for shape in held if shape)
         return cls(len(held), sum(math.prod(shape) for shape in held), filters, extents)
 
     @property
     def most_modules(self) -> int:
         """How many modules may be registered."""
-        return MODULES * self.tensors + 1024
+        return MODULE_FACTOR * self.tensors + 1024
 
     @property
     def most_parameters(self) -> int:
         """How many parameters may be registered."""
-        return REGISTERED * self.tensors + 256
+        return REGISTERED_FACTOR * self.tensors + 256
 
     @property
     def most_operations(self) -> int:
@@ -80,14 +80,14 @@ class Bounds:
         return TIMES * self.elements + (1 << 20)
 
     def check_options(self, options: Mapping[str, Any], what: str) -> None:
-        """Raises where options hold a number, a text or a list that no network with these weights was built with."""
+        """Raise if options hold a number, a text or a list that no network with these weights was built with."""
         items = 0
 
         def walk(value: Any, option: str) -> None:
             nonlocal items
             items += 1
             if items > self.most_modules:
-                raise OptionError(f"{what}: its options hold more than {self.most_modules:,} values")
+                raise OptionError(f"{what}: its options have more than {self.most_modules:,} values")
             if isinstance(value, Mapping):
                 for key, inner in value.items():
                     walk(key, option)
@@ -96,7 +96,7 @@ class Bounds:
                 for inner in value:
                     walk(inner, option)
             elif isinstance(value, str):
-                if len(value) > LONGEST:
+                if len(value) > LONGEST_OPTION:
                     raise OptionError(f"{what}: option {option!r} is a text of {len(value):,} characters")
                 for digits in re.findall(r"(?<![.\d])\d+", value):  # some libraries read numbers out of texts
                     self._check_number(int(digits), option, what)
@@ -108,19 +108,19 @@ class Bounds:
             walk(value, option)
 
     def _check_number(self, value: float, option: str, what: str) -> None:
-        classes = option in CLASSES and value in self.extents
-        if not classes and not abs(value) <= LARGEST:  # what is not a number is not small either
+        classes = option in CLASS_OPTIONS and value in self.extents
+        if not classes and not abs(value) <= LARGEST_OPTION:  # what is not a number is not small either
             text = str(value)
             shown = text if len(text) < 25 else f"a number of {len(text):,} digits"
             raise OptionError(
-                f"{what}: option {option!r} is {shown}; at most {LARGEST:,} is allowed, or a number of classes that "
-                "the weights have"
+                f"{what}: option {option!r} is {shown}; at most {LARGEST_OPTION:,} is allowed, or a number of classes "
+                "that the weights have"
             )
 
 
 @contextmanager
 def bounded(bounds: Bounds, what: str) -> Iterator[None]:
-    """Raises within the block as soon as this thread builds more than weights of these bounds could fill.
+    """Raise within the block as soon as this thread builds more than weights of these bounds could fill.
 
     Args:
         bounds: Of the weights.
@@ -166,7 +166,7 @@ def bounded(bounds: Bounds, what: str) -> Iterator[None]:
 def _too_large(asked: str, bounds: Bounds, what: str) -> OptionError:
     return OptionError(
         f"{what} asks for a network of more than {asked}, and its weights are {bounds.tensors:,} tensors of "
-        f"{bounds.elements:,} values; it is damaged, or forged"
+        f"{bounds.elements:,} values; it is damaged or forged"
     )
 
 
@@ -198,7 +198,7 @@ class _Measured(TorchDispatchMode):
 
 @cache
 def _makes_tensors(func: Any) -> bool:
-    """Tells whether an operation makes tensors, and not only numbers or views of what is there."""
+    """Return whether an operation makes tensors, and not only numbers or views of what is there."""
     if func is torch.ops.aten.scalar_tensor.default:  # one number, and there are many of them
         return False
     schema = func._schema

@@ -12,7 +12,7 @@ Options = Callable[[int], dict[str, Any]]
 """From the rank to what a network is usually given."""
 
 CLASSIFIER: Options = lambda rank: {"spatial_dims": rank, "in_channels": 1, "out_channels": 2}  # noqa: E731
-PLANES: Options = lambda rank: {"spatial_dims": rank, "n_input_channels": 1, "num_classes": 2}  # noqa: E731
+CLASSIFIER_3D: Options = lambda rank: {"spatial_dims": rank, "n_input_channels": 1, "num_classes": 2}  # noqa: E731
 STEPS = (16, 32, 64, 128)
 
 
@@ -45,7 +45,7 @@ def _autoencoder(rank: int) -> dict[str, Any]:
     return {**CLASSIFIER(rank), "channels": (16, 32, 64), "strides": (2, 2, 2)}
 
 
-NETWORKS: dict[str, tuple[str, Options]] = {
+MONAI_NETWORKS: dict[str, tuple[str, Options]] = {
     "UNet": ("UNet", _unet),
     "BasicUNet": ("BasicUNet", CLASSIFIER),
     "BasicUNetPlusPlus": ("BasicUNetPlusPlus", CLASSIFIER),
@@ -60,13 +60,13 @@ NETWORKS: dict[str, tuple[str, Options]] = {
     "DenseNet169": ("DenseNet169", CLASSIFIER),
     "DenseNet201": ("DenseNet201", CLASSIFIER),
     "DenseNet264": ("DenseNet264", CLASSIFIER),
-    "ResNet10": ("resnet10", PLANES),
-    "ResNet18": ("resnet18", PLANES),
-    "ResNet34": ("resnet34", PLANES),
-    "ResNet50": ("resnet50", PLANES),
-    "ResNet101": ("resnet101", PLANES),
-    "ResNet152": ("resnet152", PLANES),
-    "ResNet200": ("resnet200", PLANES),
+    "ResNet10": ("resnet10", CLASSIFIER_3D),
+    "ResNet18": ("resnet18", CLASSIFIER_3D),
+    "ResNet34": ("resnet34", CLASSIFIER_3D),
+    "ResNet50": ("resnet50", CLASSIFIER_3D),
+    "ResNet101": ("resnet101", CLASSIFIER_3D),
+    "ResNet152": ("resnet152", CLASSIFIER_3D),
+    "ResNet200": ("resnet200", CLASSIFIER_3D),
     "SENet154": ("SENet154", _senet),
     "SEResNet50": ("SEResNet50", _senet),
     "SEResNet101": ("SEResNet101", _senet),
@@ -127,7 +127,7 @@ class AtFirstStep(nn.Module):
         self.model = model
 
     def forward(self, x: Tensor) -> Any:
-        """Returns what the model makes of the input."""
+        """Return what the model makes of the input."""
         return self.model(x, torch.zeros(x.shape[0], device=x.device, dtype=torch.long))
 
 
@@ -136,12 +136,12 @@ def _nets() -> Any:
 
 
 def _names() -> list[str]:
-    return [f"{name}-{rank}d" for name in NETWORKS for rank in ONLY.get(name, (2, 3))]
+    return [f"{name}-{rank}d" for name in MONAI_NETWORKS for rank in ONLY.get(name, (2, 3))]
 
 
 def _build(name: str, options: Mapping[str, Any]) -> nn.Module:
     base, rank = checked_name(name, _names(), "monai")[:-3], int(name[-2])
-    maker, usual = NETWORKS[base]
+    maker, usual = MONAI_NETWORKS[base]
     model: nn.Module = getattr(_nets(), maker)(**{**usual(rank), **options})
     return AtFirstStep(model) if base in TAKES_STEPS else model
 

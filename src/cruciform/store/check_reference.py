@@ -5,15 +5,15 @@ from pathlib import Path
 
 from cruciform.errors import OptionError, UnknownNameError
 from cruciform.sources.network_names import check_listed, is_listed, list_sources, suggest_source, unknown_network
-from cruciform.store.recognize import ENDINGS, PICKLES, describe_path, is_saved
+from cruciform.store.recognize import FOREIGN_ENDINGS, PICKLES, describe_path, is_saved
 
-NETWORKS = (
+REFERENCE_FORMS = (
     "A network is given by a name of 'cruciform models', timm:NAME, torchvision:NAME, monai:NAME, "
     "package.module:function, a run, or a model directory"
 )
 NO_DIRECTORY = (
-    "There is no run or model directory of this name either: name a run, for instance runs/modern_cifar10 (see "
-    "'cruciform runs'), or a directory that 'cruciform convert' wrote"
+    "There is no run or model directory of this name either: give a run, for instance runs/modern_cifar10 (list them "
+    "with 'cruciform runs'), or a directory that 'cruciform convert' wrote"
 )
 
 
@@ -29,20 +29,20 @@ def check_reference(reference: str) -> str:
         return reference
     source, colon, _ = reference.partition(":")
     if _looks_like_a_path(reference):
-        raise OptionError(f"{describe_path(path)} {NETWORKS}")
+        raise OptionError(f"{describe_path(path)} {REFERENCE_FORMS}")
     if not colon:
         own = "package.module:function for a network of your own"
         raise UnknownNameError(f"{unknown_network(reference)}, or {own}. {NO_DIRECTORY}")
     if source in list_sources():
         check_listed(reference)
     elif (hint := suggest_source(source)) and not _is_importable(source.partition(".")[0]):
-        raise UnknownNameError(f"there is neither a source of networks nor a module {source!r}.{hint}")
+        raise UnknownNameError(f"there is neither a library nor a module named {source!r}.{hint}")
     return reference
 
 
 def _looks_like_a_path(reference: str) -> bool:
     path = Path(reference)
-    known_ending = path.suffix.lower() in {*PICKLES, *ENDINGS}
+    known_ending = path.suffix.lower() in {*PICKLES, *FOREIGN_ENDINGS}
     return path.exists() or "/" in reference or reference.startswith((".", "~")) or known_ending
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from cruciform.errors import StoreError
 
 MOST_CLASSES = 10**6
-LONGEST = 1000  # characters of a name
+LONGEST_NAME = 1000  # characters of a name
 
 
 class Interface(NamedTuple):
@@ -23,7 +23,7 @@ class Interface(NamedTuple):
 
 
 def read_interface(data: Mapping[str, Any], where: str) -> Interface:
-    """Reads what a file says of it; what it does not say is not known.
+    """Read what a file says of it; what it does not say is not known.
 
     Args:
         data: What the file holds. Artifacts of older versions call preprocessing ``preparation``.
@@ -48,13 +48,13 @@ def _with_todays_keys(preprocessing: Any) -> Any:
 
 
 def check_classes(names: Sequence[str] | None, where: str) -> tuple[str, ...] | None:
-    """Returns names of classes, or raises where they are none."""
+    """Return names of classes, or raises where they are none."""
     if names is None:
         return None
     well = (
         isinstance(names, list | tuple)
         and 0 < len(names) <= MOST_CLASSES
-        and all(isinstance(name, str) and len(name) <= LONGEST for name in names)
+        and all(isinstance(name, str) and len(name) <= LONGEST_NAME for name in names)
     )
     if not well:
         raise StoreError(f"{where}: classes is a list of at most {MOST_CLASSES:,} names, not {names!r:.100}")

@@ -16,7 +16,7 @@ from cruciform.files import check_regular
 from cruciform.sources.build_network import build_network, split_reference, usual_preprocessing
 from cruciform.sources.network_library import SOURCES
 from cruciform.sources.own_code import build_own
-from cruciform.store.directory import CARD, Base, input_size, interface_of, load, load_with, saved_base
+from cruciform.store.directory import CARD, Base, interface_of, load, load_with, saved_base, saved_input_size
 from cruciform.store.interface import Interface
 from cruciform.store.recognize import describe_path
 
@@ -63,7 +63,7 @@ def open_reference(reference: str, options: Mapping[str, Any] | None = None, *, 
         base = saved_base(directory)
         model, anew = load_with(directory, options) if options else (load(directory), ())
         base = Base(base.reference, {**base.options, **(options or {})})
-        return Referenced(model, input_size(directory), interface_of(directory), base, anew)
+        return Referenced(model, saved_input_size(directory), interface_of(directory), base, anew)
     if allow_code and is_code(reference):
         if options:
             raise OptionError(f"{reference} is a function that is called without arguments; it takes no options")

@@ -12,11 +12,11 @@ from cruciform.nn.composite import CompositeConv
 from cruciform.nn.init_rules import RULES, Surroundings
 from cruciform.store.directory import REPORT
 
-ROUNDING = 1.01  # weights may have been saved in bfloat16
+ROUNDING_MARGIN = 1.01  # weights may have been saved in bfloat16
 
 
 def holds_trained_weights(directory: Path, model: nn.Module) -> bool:
-    """Tells whether the weights of a model directory are trained.
+    """Return whether the weights of a model directory are trained.
 
     They are, unless the report of the directory names the rule that its layers were drawn by; and even then where a
     batch norm has seen batches, or where a weight or bias is larger than the rule draws any.
@@ -37,15 +37,15 @@ def holds_trained_weights(directory: Path, model: nn.Module) -> bool:
 
 
 def _could_be_drawn(layer: nn.Module, rule: str) -> bool:
-    """Tells whether a rule can have drawn these parameters: biases, and weights where they are drawn uniformly."""
+    """Return whether a rule can have drawn these parameters: biases, and weights where they are drawn uniformly."""
     if not isinstance(layer, CompositeConv):
         return True
     drawn = RULES.get(rule)(layer.plan, Surroundings())
     for draws, stage in zip(drawn, layer.stage_parameters(), strict=True):
         for draw, (weight, bias) in zip(draws, stage, strict=True):
-            if bias is not None and _largest(bias) > draw.bias_scale * ROUNDING:
+            if bias is not None and _largest(bias) > draw.bias_scale * ROUNDING_MARGIN:
                 return False
-            if draw.shape == "uniform" and not draw.passed and _largest(weight) > draw.scale * ROUNDING:
+            if draw.shape == "uniform" and not draw.passed and _largest(weight) > draw.scale * ROUNDING_MARGIN:
                 return False
     return True
 

@@ -22,7 +22,7 @@ from PIL import Image as Pillow
 with atheris.instrument_imports(include=["cruciform.data", "cruciform.files", "cruciform.training"]):
     from cruciform.data.sets.folder import decode
     from cruciform.data.sets.shards import ShardSource
-    from cruciform.data.sharding.shard_index import INDEX, MANIFEST, NAMES, RECORD, File, Manifest
+    from cruciform.data.sharding.shard_index import INDEX, MANIFEST, NAMES, SAMPLE_RECORD, File, Manifest
     from cruciform.data.sharding.storage import open_storage
     from cruciform.errors import CruciformError
     from cruciform.files import _checksum
@@ -40,10 +40,10 @@ def images(data: bytes) -> None:
 
 def shards(data: bytes) -> None:
     """An index and a shard: the first bytes are records, the rest is the tar file."""
-    count = min(4, len(data) // RECORD.itemsize)
+    count = min(4, len(data) // SAMPLE_RECORD.itemsize)
     index = io.BytesIO()
-    np.save(index, np.frombuffer(data[: count * RECORD.itemsize], RECORD))
-    files = {INDEX: index.getvalue(), NAMES: b"names", "a.tar": data[count * RECORD.itemsize :]}
+    np.save(index, np.frombuffer(data[: count * SAMPLE_RECORD.itemsize], SAMPLE_RECORD))
+    files = {INDEX: index.getvalue(), NAMES: b"names", "a.tar": data[count * SAMPLE_RECORD.itemsize :]}
     sizes = {name: File(name, len(content), SUM) for name, content in files.items()}
     manifest = Manifest(("a", "b"), count, (sizes["a.tar"],), sizes[INDEX], sizes[NAMES])
     for name, content in {**files, MANIFEST: manifest.to_json().encode()}.items():
@@ -98,7 +98,7 @@ def seeds() -> dict[str, list[bytes]]:
     header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
     return {
         "images": pictures,
-        "shards": [bytes(RECORD.itemsize * 2) + pictures[1]],
+        "shards": [bytes(SAMPLE_RECORD.itemsize * 2) + pictures[1]],
         "safetensors": [struct.pack("<Q", len(header)) + header + bytes(8)],
         "checkpoint": [json.dumps({"format": 1, "step": 1, "files": {TENSORS: SUM}, "checksum": SUM}).encode()],
         "recipe": [b"epochs = 1\nbatch_size = 2\n[model]\nname = 'nin'\n", b"optimizer.lr=0.5"],

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 
 from cruciform import convert
-from cruciform.deployment.artifact import open_artifact, ship, verdict
+from cruciform.deployment.artifact import open_artifact, verdict, write_artifact
 from cruciform.deployment.parity.compare import pytorch
 from cruciform.deployment.parity.verify import verify
 from cruciform.deployment.rewrites.graph import CAT
@@ -31,6 +31,7 @@ SIZE = (3, 16, 16)
 class Paced(Target):
     """Runs the graph itself, and then works for as long as a price list says."""
 
+    name = "paced"
     packages = ()
     extra = ""
 
@@ -90,7 +91,7 @@ def test_a_network_in_training_stays_in_training() -> None:
     choose_build(model, setting)
     assert all(module.training for module in model.modules())
     graph = build_form(model, {}, SIZE)
-    verify(model, graph, pytorch(graph), Build({}), setting, name="torch")
+    verify(model, graph, pytorch(graph), Build({}), setting)
     assert all(module.training for module in model.modules())
 
 
@@ -118,7 +119,7 @@ def test_dense_is_shipped_where_nothing_beats_it() -> None:
     choice, _ = choose(lambda graph: 0.002 * count(graph, aten.conv2d.default) + 0.002 * count(graph, CAT))
     assert choice.build.is_dense
     assert not choice.pays
-    assert verdict(choice) == "basis filters do not pay here; shipped as the equal dense network"
+    assert verdict(choice) == "the low-rank form is not faster here; falls back to the equal dense network"
 
 
 def test_the_fastest_form_of_basis_filters_is_found() -> None:
@@ -140,7 +141,7 @@ def test_an_artifact_computes_the_same_and_notices_damage(tmp_path: Path) -> Non
     model = network()
     setting = EngineSettings(TARGETS.get("torch"), SIZE, rounds=2)
     choice = some_choice(model)
-    report = ship(model, choice, setting, tmp_path / "out", target="torch", about={"network": "test"})
+    report = write_artifact(model, choice, setting, tmp_path / "out", about={"network": "test"})
     assert report["largest_error"] < 1e-5
     assert report["verified"] == "on its own weights"
     assert report["verified_batches"] == [1, 2, 3]
@@ -153,20 +154,20 @@ def test_an_artifact_computes_the_same_and_notices_damage(tmp_path: Path) -> Non
         open_artifact(tmp_path / "out")
     engine = open_artifact(str(tmp_path / "out"), trust=True)
     assert np.allclose(engine(images), expected, atol=1e-5)
-    with pytest.raises(DeployError, match=r"does not run on a ndarray of \(2, 1, 8, 8\), float32: it is made for"):
+    with pytest.raises(DeployError, match=r"does not run on a ndarray of \(2, 1, 8, 8\), float32: it takes"):
         engine(images[:, :1, :8, :8])
-    with pytest.raises(DeployError, match=r"float64: it is made for images of \[3, 16, 16\], float32"):
+    with pytest.raises(DeployError, match=r"float64: it takes float32 images of size \[3, 16, 16\]"):
         engine(images.astype(np.float64))  # some engines would read its bits
     (tmp_path / "out" / "deploy.json").write_text("{}")
-    with pytest.raises(DeployError, match="is not what 'cruciform deploy' wrote"):
+    with pytest.raises(DeployError, match="is not an artifact of 'cruciform deploy', or is damaged"):
         open_artifact(tmp_path / "out")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("precious")
     with pytest.raises(DeployError, match="choose another name"):
-        ship(model, choice, setting, tmp_path / "mine", target="torch", about={"network": "test"})
+        write_artifact(model, choice, setting, tmp_path / "mine", about={"network": "test"})
     (tmp_path / "mine" / "deploy.json").write_text("{}")  # others have files of this name
     with pytest.raises(DeployError, match="choose another name"):
-        ship(model, choice, setting, tmp_path / "mine", target="torch", about={"network": "test"})
+        write_artifact(model, choice, setting, tmp_path / "mine", about={"network": "test"})
     assert (tmp_path / "mine" / "thesis.tex").read_text() == "precious"
 
 
@@ -180,8 +181,8 @@ def test_an_engine_that_differs_is_not_shipped(tmp_path: Path, wrong: float) -> 
     model = network()
     setting = EngineSettings(Wrong(lambda graph: 0.0), SIZE, rounds=1)
     choice = some_choice(model)
-    with pytest.raises(DeployError, match="wrong differs from PyTorch by"):
-        ship(model, choice, setting, tmp_path / "out", target="wrong", about={"network": "test"})
+    with pytest.raises(DeployError, match="paced differs from PyTorch by"):
+        write_artifact(model, choice, setting, tmp_path / "out", about={"network": "test"})
     assert not (tmp_path / "out").exists()
 
 
@@ -249,7 +250,7 @@ def test_without_any_time_dense_still_wins_where_it_is_faster(monkeypatch: pytes
     assert choice.build.is_dense
     assert not any(layer.seconds for layer in choice.layers)
     assert {name for name in choice.tried if name.startswith("dense")} == {"dense, plain", "dense, quick"}
-    assert verdict(choice) == "basis filters do not pay here; shipped as the equal dense network"
+    assert verdict(choice) == "the low-rank form is not faster here; falls back to the equal dense network"
 
 
 def test_without_any_time_basis_filters_are_shipped_where_they_win(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,5 +176,5 @@ def test_a_network_with_no_layers_of_basis_filters_is_its_own_dense_one() -> Non
     model = create_model("nin", num_classes=4, input_size=32).eval()
     choice = choose_build(model, EngineSettings(TARGETS.get("torch"), (3, 32, 32), rounds=2))
     assert choice.dense is choice.timing
-    assert verdict(choice) == "this network has no layers of basis filters"
+    assert verdict(choice) == "this network has no low-rank layers"
     assert np.isfinite(choice.timing.best)

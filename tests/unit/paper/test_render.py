@@ -6,7 +6,7 @@ import pytest
 
 from cruciform.paper.claims import CLAIMS, render_claims
 from cruciform.paper.render import (
-    COLUMNS,
+    PAPER_COLUMNS,
     by_table,
     latex_table,
     markdown_table,
@@ -29,7 +29,7 @@ def cells(table: str, network: str) -> list[str]:
 
 def test_a_row_has_the_published_numbers_and_ours(rows: list[CheckedRow]) -> None:
     found = cells(markdown_table(by_table(rows)["vgg_ilsvrc"]), "gmp-lr")
-    assert len(found) == len(COLUMNS)
+    assert len(found) == len(PAPER_COLUMNS)
     assert found[:4] == ["gmp-lr", "67.61", "88.03", "2,518,134,440"]
     assert set(found[4:6]) == {"2,518,134,440"}
     assert set(found[6:]) == {"26,054,888"}
@@ -53,7 +53,7 @@ def test_latex_is_balanced_and_escaped(rows: list[CheckedRow]) -> None:
     assert text.count("{") == text.count("}")
     lines = [line for line in text.splitlines() if line.endswith(r"\\")]
     assert len(lines) == 4
-    assert {line.replace(r"\&", "").count("&") for line in lines} == {len(COLUMNS) - 1}
+    assert {line.replace(r"\&", "").count("&") for line in lines} == {len(PAPER_COLUMNS) - 1}
     assert r"\textbf{1,582,680,152}" in text
 
 

@@ -7,7 +7,7 @@ import torch
 from cruciform.deployment.search.clock import Timing
 from cruciform.paper.figures import FIGURES, Material
 from cruciform.paper.published import published_timings
-from cruciform.paper.timings import correlation, count_groups, describe_timings, parts, record_timings, time_parts
+from cruciform.paper.timings import correlation, count_groups, describe_timings, record_timings, time_parts, timed_parts
 
 
 def test_every_filter_group_has_the_published_name_and_count() -> None:
@@ -15,14 +15,14 @@ def test_every_filter_group_has_the_published_name_and_count() -> None:
 
 
 def test_a_group_alone_is_the_group_of_the_layer() -> None:
-    part = parts(32)[2]
+    part = timed_parts(32)[2]
     module = part.build()
     assert module(torch.zeros(1, 64, 16, 16)).shape == (1, 64, 16, 16)
     assert module[0].kernel_size == part.group.kernel == (3, 1)
 
 
 def test_groups_are_timed_each_on_its_own_input() -> None:
-    chosen = [parts(32)[0], parts(32)[-1]]  # 32×32 images and 2×2 maps
+    chosen = [timed_parts(32)[0], timed_parts(32)[-1]]  # 32×32 images and 2×2 maps
     times = time_parts(chosen, "torch", batch=2, rounds=2)
     assert list(times) == ["conv1x", "conv5y-2"]
     assert all(len(timing.rounds) == 2 and timing.best > 0 for timing in times.values())
@@ -35,7 +35,7 @@ def test_correlation_is_pearsons() -> None:
 
 
 def test_what_is_recorded_can_be_drawn(tmp_path: Path) -> None:
-    chosen = parts()
+    chosen = timed_parts()
     # A machine that makes 10 GMACs a second: 0.1 ns each.
     times = {part.layer: Timing((part.macs * 1e-10, part.macs * 1.1e-10)) for part in chosen}
     details = describe_timings(times, chosen, target="torch", batch=1)
@@ -51,7 +51,7 @@ def test_what_is_recorded_can_be_drawn(tmp_path: Path) -> None:
 
 
 def test_times_of_another_size_of_image_are_not_drawn_beside_these_counts(tmp_path: Path) -> None:
-    chosen = parts(32)[:1]
+    chosen = timed_parts(32)[:1]
     details = describe_timings({"conv1x": Timing((1.0, 1.0))}, chosen, target="torch", batch=1)
     record_timings(details, tmp_path / "paper-timings.json", command="here")
     _, note = FIGURES.get("timings")(Material(tmp_path))

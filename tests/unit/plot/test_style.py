@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from cruciform.cli.main import app
 from cruciform.errors import OptionError
-from cruciform.plot.style import new_figure, save
+from cruciform.plot.style import new_figure, save_picture
 
 
 @pytest.mark.parametrize(
@@ -15,11 +15,11 @@ from cruciform.plot.style import new_figure, save
 )
 def test_an_ending_that_no_picture_has_is_refused_at_once(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cruciform.cli.shared.network_lookup.find_model", None)  # nothing is looked for
-    with pytest.raises(OptionError, match="picture.gif: pictures end in .png, .svg, .pdf"):
+    with pytest.raises(OptionError, match="picture.gif: a plot must end in .png, .svg, .pdf"):
         CliRunner().invoke(app, [*words.split(), "picture.gif"], catch_exceptions=False)
 
 
 def test_the_folder_of_a_picture_is_made(tmp_path: Path) -> None:
     figure, _ = new_figure(2, 2)
-    save(figure, tmp_path / "new" / "picture.png")
+    save_picture(figure, tmp_path / "new" / "picture.png")
     assert (tmp_path / "new" / "picture.png").stat().st_size > 1000

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from cruciform.plot.style import save
+from cruciform.plot.style import save_picture
 from cruciform.plot.volume import draw_volume_plan
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
@@ -15,7 +15,7 @@ def test_a_window_is_drawn_for_the_dense_layer_each_group_and_all_of_them(scheme
     plan = make_plan(ConvSpec(8, 12, (3, 5, 3)), scheme)
     figure = draw_volume_plan(plan, source="a test")
     assert len(figure.axes) == len(plan.stages[0].groups) + 2
-    save(figure, tmp_path / "picture.png")
+    save_picture(figure, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000
 
 

@@ -34,5 +34,5 @@ def test_no_picture_is_passed_over_in_silence(tmp_path: Path, monkeypatch: pytes
         return []
 
     monkeypatch.setattr("os.walk", walk)  # to root, who may run this, no folder is closed
-    with pytest.raises(DataError, match="images/secret can't be gone through: Permission denied"):
+    with pytest.raises(DataError, match="images/secret can't be listed: Permission denied"):
         FolderInputs(tmp_path, None)

@@ -16,8 +16,8 @@ from cruciform.cli.main import app
 from cruciform.conversion.convert import plan_conversion
 from cruciform.errors import DataError, DeployError, OptionError, RunError, StoreError
 from cruciform.models.zoo import create_model
-from cruciform.prediction.parts import Asking
 from cruciform.prediction.predict_images import run_prediction
+from cruciform.prediction.predict_rows import PredictionSettings
 from cruciform.prediction.predictor import open_predictor
 from cruciform.prediction.request import Request
 from cruciform.store.directory import Base, interface_of, load, save
@@ -25,7 +25,7 @@ from cruciform.training.evaluate_run import trained_network
 from cruciform.training.run.checkpoint import VALUES
 
 CLASSES = ("class0", "class1", "class2")
-ASKING = Asking(top=3, batch=4, part=50)
+ASKING = PredictionSettings(top=3, batch=4, part=50)
 OPTIONS = {"widths": [8, 8, 8], "num_classes": 3}
 
 
@@ -109,7 +109,7 @@ def test_names_that_are_none_are_refused(directory: Path, tmp_path: Path, names:
 
 def test_as_many_names_as_outputs(directory: Path, images: Path, tmp_path: Path) -> None:
     other = rewrite(directory, tmp_path / "x", classes=["a", "b"])
-    with pytest.raises(DeployError, match="puts out \\(3,\\) scores for an image, and names 2 classes"):
+    with pytest.raises(DeployError, match="output has shape \\(3,\\) for an image, but 2 class names"):
         rows(other, images / "val", tmp_path / "out.parquet")
 
 

@@ -18,20 +18,21 @@ from cruciform.errors import DeployError, OptionError, RunError, StoreError
 from cruciform.files import new_directory
 from cruciform.prediction import predictor
 from cruciform.prediction.inputs import FolderInputs, open_inputs
-from cruciform.prediction.parts import Asking, Parts, predict_rows
+from cruciform.prediction.parts import Parts
 from cruciform.prediction.predict_images import _Worker, run_prediction
+from cruciform.prediction.predict_rows import PredictionSettings, predict_rows
 from cruciform.prediction.predictor import Predictor, Preparation, open_predictor, read_preparation
 from cruciform.prediction.request import Request
 from cruciform.training.evaluate_run import trained_network
 
 COUNT = 23
-ASKING = Asking(top=3, batch=4, part=5)
+ASKING = PredictionSettings(top=3, batch=4, part=5)
 
 
 def test_every_image_gets_the_networks_own_answer(images: Path, run: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
     found = run_prediction(Request(str(run), str(images / "val"), str(out)), ASKING)
-    assert found == (COUNT, 0, 5)
+    assert (found.inputs, found.errors, found.computed, found.path) == (COUNT, 0, 5, out)
     rows = parquet.read_table(out).to_pylist()
     assert [row["number"] for row in rows] == list(range(COUNT))
     assert [row["name"] for row in rows] == sorted(
@@ -67,7 +68,7 @@ def test_interrupted_predictions_go_on_and_come_to_the_same_bytes(images: Path, 
 
     stop_at(1)
     stop_at(3)
-    with pytest.raises(RunError, match="holds parts of other inputs, another network or other options"):
+    with pytest.raises(RunError, match="has parts of other inputs, another network or other options"):
         run_prediction(Request(str(run), str(images / "val"), str(broken)), ASKING._replace(top=2))
     found = run_prediction(Request(str(run), str(images / "val"), str(broken)), ASKING)
     assert found.computed == 2
@@ -83,7 +84,7 @@ def test_a_worker_that_finds_something_else_makes_no_part(
     predictor = open_predictor(request.model)
     now = {"network": predictor.identity, "inputs": open_inputs(request.inputs, short_side=32).identity}
     worker = _Worker(tuple(request), tuple(ASKING), tuple({**now, changed: "before"}.values()))
-    with pytest.raises(RunError, match="has changed since the prediction began"):
+    with pytest.raises(RunError, match="has changed since the prediction started"):
         worker({"item": [0]})
 
 
@@ -124,7 +125,7 @@ def test_parts_that_nothing_says_the_network_of_are_made_anew(images: Path, run:
 
 def test_a_folder_is_no_file_to_write(run: Path, images: Path, tmp_path: Path) -> None:
     ended = CliRunner().invoke(app, ["predict", str(run), str(images / "val"), "-o", str(tmp_path)])
-    assert "is a folder; name a file" in str(ended.exception)
+    assert "is a directory; give a file" in str(ended.exception)
 
 
 def test_shards_and_folders_get_the_same_answers(images: Path, run: Path, tmp_path: Path) -> None:
@@ -140,7 +141,9 @@ def test_a_network_that_does_not_say_how_images_are_prepared_is_refused(tmp_path
         (part / "deploy.json").write_text('{"preparation": null}')
     with pytest.raises(DeployError, match="does not say how images are preprocessed"):
         open_predictor(str(tmp_path / "artifact"))
-    with pytest.raises(OptionError, match="no such file or directory.* name an artifact of 'cruciform deploy', a run"):
+    with pytest.raises(
+        OptionError, match="no such file or directory.* Predict with an artifact of 'cruciform deploy', a run"
+    ):
         open_predictor(str(tmp_path / "absent"))
     with pytest.raises(OptionError, match="whitened by GCN and ZCA"):
         read_preparation({"eval_transforms": [], "data": {"whiten": {"scale": 55}}})
@@ -170,7 +173,7 @@ def test_a_preparation_that_is_none_is_refused(
         (part / "deploy.json").write_text(f'{{"{key}": {said}, "input_size": [3, 2, 2]}}')
     with pytest.raises(
         (DeployError, StoreError),
-        match="says nothing sensible of how images are preprocessed|preprocessing must have the keys",
+        match="the preprocessing that .* names can't be used|preprocessing must have the keys",
     ):
         open_predictor(str(tmp_path / "artifact"))
 
@@ -197,6 +200,6 @@ def test_numbers_that_are_not_finite_are_no_prediction(tmp_path: Path) -> None:
     logits = np.array([[0.0, np.nan, 1.0], [0.0, 2.0, 1.0], [0.0, np.inf, 1.0]])
     plain = Preparation(None, (), np.zeros(1, np.float32), np.ones(1, np.float32))
     predictor = Predictor(lambda images: logits[: len(images)], plain, (3, 2, 2), "network")
-    rows = predict_rows(predictor, FolderInputs(tmp_path, None), range(3), Asking(1, 3, 3))
+    rows = predict_rows(predictor, FolderInputs(tmp_path, None), range(3), PredictionSettings(1, 3, 3))
     assert [row["classes"] for row in rows] == [None, [1], None]
     assert [row["error"] is None for row in rows] == [False, True, False]

@@ -134,7 +134,7 @@ def test_deployments_are_shown_and_one_that_is_none_is_refused(facts: Facts, tmp
     assert "2.50" in said
     for wrong in ("", "[]", "[" * 100_000):
         (tmp_path / "deploy.json").write_text(wrong)
-        with pytest.raises(OptionError, match="is not what 'cruciform deploy' wrote"):
+        with pytest.raises(OptionError, match="is not an artifact of 'cruciform deploy'"):
             gather_facts("nin_c3_lr", model, (3, 16, 16), rounds=0, deployments=(tmp_path,))
 
 
@@ -172,15 +172,15 @@ def test_a_model_directory_says_why_layers_were_left_alone(tmp_path: Path) -> No
     model, report = convert(create_model("nin", input_size=16, num_classes=3), "lr", input_size=(3, 16, 16))
     options = {"input_size": 16, "num_classes": 3}
     save(model, tmp_path / "nin-lr", report, base=Base("zoo:nin", options))
-    known = gather_facts(str(tmp_path / "nin-lr"), model, (3, 16, 16), rounds=0)
+    known = gather_facts(str(tmp_path / "nin-lr"), model, (3, 16, 16), directory=tmp_path / "nin-lr", rounds=0)
     assert known.kind == "model directory"
-    assert {layer.reason for layer in known.layers if "cccp" in layer.name} == {"1×1: no window to save on"}
+    assert {layer.reason for layer in known.layers if "cccp" in layer.name} == {"1×1: nothing to save"}
 
 
 @pytest.fixture(scope="module")
 def shipped() -> Facts:
     directory = Path(__file__).parents[3] / "models" / "cifar_fast_cross"
-    return gather_facts(str(directory), load(directory), (3, 32, 32), rounds=1)
+    return gather_facts(str(directory), load(directory), (3, 32, 32), directory=directory, rounds=1)
 
 
 def test_the_shipped_network_is_not_called_untrainable_nor_to_be_initialized_again(shipped: Facts) -> None:
@@ -251,6 +251,7 @@ def test_a_run_is_judged_by_what_it_began_with_where_that_was_a_start(
     data = Run(run).recipe().data.path
     changes = [f'model.name="{directory}"', f'data.path="{data}"', *SMALL[2:], "epochs=1", "grad_clip_norm=1.0"]
     train(load_recipe("modern_cifar10", changes), tmp_path / "run")
-    known = gather_facts(str(tmp_path / "run"), begun.model, (3, 32, 32), run=read_run(tmp_path / "run"), rounds=0)
+    run = tmp_path / "run"
+    known = gather_facts(str(run), begun.model, (3, 32, 32), run=read_run(run), directory=run, rounds=0)
     assert known.diagnosis is not None
     assert known.diagnosis.verdict.startswith(verdict)

@@ -26,7 +26,7 @@ def test_the_backends_are_these() -> None:
 
 
 def test_the_local_backend_is_one_process(tmp_path: object) -> None:
-    job = Job(load_recipe("nin_cifar10"), Run(tmp_path), processes=Processes(3))  # type: ignore[arg-type]
+    job = Job(load_recipe("nin_cifar10"), Run(tmp_path), processes=Processes(workers=3))  # type: ignore[arg-type]
     with pytest.raises(RunError, match="one process, not 3; use the backend ddp or ray"):
         start(job)
 
@@ -37,7 +37,7 @@ def test_processes_without_a_gpu_of_their_own_are_refused_before_they_start(
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     with pytest.raises(RunError, match="workers=3 is more than the 2 GPUs of this machine"):
-        start(Job(load_recipe("nin_cifar10"), Run(tmp_path), processes=Processes(3, "ddp")))
+        start(Job(load_recipe("nin_cifar10"), Run(tmp_path), processes=Processes("ddp", 3)))
 
 
 def test_a_signal_that_another_thread_is_given_is_passed_on() -> None:
@@ -119,9 +119,9 @@ def test_a_run_can_be_followed_by_its_log(tmp_path: object) -> None:
 
 def test_only_ray_continues_with_fewer_workers() -> None:
     with pytest.raises(RunError, match="min_workers=3 is more than workers=2"):
-        Processes(2, "ray", min_workers=3)
+        Processes("ray", 2, min_workers=3)
     with pytest.raises(RunError, match="min_workers=1 needs the backend ray; ddp runs with all processes or none"):
-        Processes(2, "ddp", min_workers=1)
+        Processes("ddp", 2, min_workers=1)
 
 
 def test_a_log_can_name_no_error_of_its_own(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def convert(
     """
     from cruciform.api.convert import convert_
     from cruciform.conversion import where
-    from cruciform.conversion.conversion_report import COLUMNS
+    from cruciform.conversion.conversion_report import CONVERSION_COLUMNS
     from cruciform.nn.init_rules import NORMED_RULE
 
     opened = open_typed(model, size, weights=weights)
@@ -61,7 +61,7 @@ def convert(
     if as_json:
         print_json(report.to_dict())
         return
-    print_table(f"{model}, scheme {scheme}", COLUMNS, report.rows, left=3)
+    print_table(f"{model}, scheme {scheme}", CONVERSION_COLUMNS, report.rows, left=3)
     out = console()
     for note in report.notes:
         out.print(note, style="yellow" if note in report.warnings else None)

@@ -53,7 +53,7 @@ def doctor(
     import torch
 
     from cruciform.api.diagnose import diagnose
-    from cruciform.measure.gradients import COLUMNS
+    from cruciform.measure.gradients import DIAGNOSIS_COLUMNS
 
     torch.manual_seed(seed)
     opened = open_typed(model, size, init=init)
@@ -67,7 +67,7 @@ def doctor(
     if as_json:
         print_json({**asdict(diagnosis), "verdict": diagnosis.verdict, "trainable": diagnosis.trainable})
     else:
-        print_table(f"{model}, {start}: variance ratios of each block", COLUMNS, diagnosis.rows, left=2)
+        print_table(f"{model}, {start}: variance ratios of each block", DIAGNOSIS_COLUMNS, diagnosis.rows, left=2)
         out = console()
         if plot:
             out.print(f"plotted: {plot}")

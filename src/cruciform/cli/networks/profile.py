@@ -24,7 +24,7 @@ def profile(
     Example: cruciform profile vgg11_gmp_lr
     """
     from cruciform.api.profile import profile as count
-    from cruciform.measure.network_profile import COLUMNS
+    from cruciform.measure.network_profile import PROFILE_COLUMNS
 
     counted = count(open_typed(model, size, on_meta=True), training=training)
     if as_json:
@@ -33,6 +33,6 @@ def profile(
     if as_csv:
         echo(counted.to_csv().removesuffix("\n"), lines=True)
         return
-    print_table(f"{model}, input {'×'.join(map(str, counted.input_size))}", COLUMNS, counted.rows, left=3)
+    print_table(f"{model}, input {'×'.join(map(str, counted.input_size))}", PROFILE_COLUMNS, counted.rows, left=3)
     for line in counted.summary:
         console().print(line, style="yellow" if line.startswith("note: ") else None)

@@ -23,16 +23,22 @@ WeightsOption = Annotated[
     ),
 ]
 SizeOption = Annotated[
-    str | None, typer.Option("--input", metavar="CxHxW", help="Channels and size of one input, as 3x224x224.")
+    str | None, typer.Option("--input", metavar="CxHxW", help="Channels and spatial size of one input, as 3x224x224.")
+]
+WeightsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--weights", metavar="FILE", help="Trained weights (.safetensors) of a network by name or by function."
+    ),
 ]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
 BackendOption = Annotated[
     str, typer.Option(help="local: this process; ddp: several, under torchrun; ray: on a Ray cluster.")
 ]
 WorkersOption = Annotated[int, typer.Option(min=1, help="Processes, for ddp and ray.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 def processes_typed(backend: str, workers: int) -> list[str]:
-    """Returns the options that ask for these processes again; none for the usual one."""
+    """Return the options that start the same processes again; none for a single local one."""
     return [] if backend == "local" else ["--backend", backend, "--workers", str(workers)]

@@ -154,9 +154,9 @@ def timings(
     Example: cruciform paper timings --target onnxruntime --rounds 15
     """
     from cruciform.paper.published import published_timings
-    from cruciform.paper.timings import describe_timings, parts, record_timings, time_parts
+    from cruciform.paper.timings import describe_timings, record_timings, time_parts, timed_parts
 
-    chosen = parts(size)
+    chosen = timed_parts(size)
     with measuring() as on_progress:
         times = time_parts(chosen, target, batch=batch, rounds=rounds, on_progress=on_progress)
     details = describe_timings(times, chosen, target=target, batch=batch)

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.shared.arguments import JsonOption, ModelArgument, SizeOption
-from cruciform.cli.shared.network_lookup import find_trained
-from cruciform.cli.shared.parsing import ending
+from cruciform.cli.shared.arguments import JsonOption, ModelArgument, SizeOption, WeightsOption
+from cruciform.cli.shared.parsing import ending, optional_size
 from cruciform.cli.shared.progress import measuring
 from cruciform.cli.shared.tables import print_json
 from cruciform.cli.shared.terminal import console
@@ -21,13 +20,12 @@ def report(
             "--output", "-o", dir_okay=False, metavar="HTML", callback=ending(".html"), help="Write this file."
         ),
     ],
-    rounds: Annotated[int, typer.Option(min=0, help="How often layers are timed; 0 leaves times out.")] = 5,
+    rounds: Annotated[int, typer.Option(min=0, help="Timing rounds of each layer; 0 leaves times out.")] = 5,
     deployments: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--deployment", metavar="DIR", help="Show what 'cruciform deploy' wrote here too; may be repeated."
-        ),
+        typer.Option("--deployment", metavar="DIR", help="List this artifact too; may be repeated."),
     ] = None,
+    weights: WeightsOption = None,
     size: SizeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -35,33 +33,27 @@ def report(
 
     Example: cruciform report runs/cifar_fast_lr3_cifar10 -o report.html
     """
-    from cruciform.files import write_text
-    from cruciform.reports.facts import gather_facts
-    from cruciform.reports.page import render_page
-    from cruciform.store.run_marker import is_run
+    from cruciform.api.report import report as write_report
 
-    found = find_trained(model, size)
     with measuring() as on_progress:
-        on_progress(model)
-        run = None
-        if is_run(Path(model)):
-            from cruciform.reports.run_facts import read_run
-
-            run = read_run(Path(model))
-        facts = gather_facts(
-            model, found.model, found.input_size, run=run, rounds=rounds, deployments=tuple(deployments or ())
+        written = write_report(
+            model,
+            output,
+            rounds=rounds,
+            deployments=deployments or (),
+            weights=weights,
+            input_size=optional_size(size),
+            on_progress=on_progress,
         )
-    page = render_page(facts)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    write_text(output, page)
-    summary = {
-        "file": str(output),
-        "bytes": len(page.encode()),
-        "kind": facts.kind,
-        "layers": len(facts.layers),
-        "deployments": len(facts.deployments),
-    }
     if as_json:
-        print_json(summary)
+        print_json(
+            {
+                "file": str(written.path),
+                "bytes": written.size,
+                "kind": written.kind,
+                "layers": written.layers,
+                "deployments": written.deployments,
+            }
+        )
         return
-    console().print(f"{output}: {len(page.encode()) / 1e6:.2f} MB, nothing in it comes from elsewhere")
+    console().print(str(written))

@@ -68,7 +68,7 @@ def race(
             changes=changes or (),
             folder=folder,
             result=result,
-            processes=Processes(workers, backend, device),
+            processes=Processes(backend, workers, device),
             observe=make_observer,
         )
     if plot:

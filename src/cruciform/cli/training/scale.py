@@ -36,13 +36,13 @@ def scale(
 
     Example: cruciform scale --network vgg11_gmp_lr --images 1e9 --gpus 64 --link 100Gb
     """
-    from cruciform.scale.assumptions import assume, describe
+    from cruciform.scale.assumptions import assume, describe_assumptions
     from cruciform.scale.model import TrainingJob, estimate
 
     assumed, job = assume(changes or []), TrainingJob(images, gpus, read_link(link))
     costs = [_cost(name, size) for name in network]
     found = {cost.name: estimate(cost, job, assumed) for cost in costs}
-    assumptions = describe(assumed)
+    assumptions = describe_assumptions(assumed)
     if as_json:
         print_json(
             {

@@ -48,7 +48,7 @@ def sweep(
     from cruciform.api.experiments import sweep as run_sweep
     from cruciform.training.backends.backend import Processes
 
-    processes = Processes(workers, "ray", device) if on_ray else Processes(device=device)
+    processes = Processes("ray", workers, device) if on_ray else Processes(device=device)
     with interruptible("Resume with the same command"), progress_bar("trials") as on_progress:
         found = run_sweep(
             recipe,

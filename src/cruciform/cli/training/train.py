@@ -66,7 +66,7 @@ def train(
 
     made = load_recipe(recipe, changes or ())
     directory = run or (Path(recipe) if is_run(Path(recipe)) else RUNS / Path(recipe).stem)
-    processes = Processes(workers, backend, device, min_workers)
+    processes = Processes(backend, workers, device, min_workers)
     again = " ".join(["cruciform train", str(directory), "--resume", *processes_typed(backend, workers)])
     with interruptible(f"Resume with: {again}"):
         status = train_distributed(made, directory, processes=processes, resume=resume, observers=[make_observer()])

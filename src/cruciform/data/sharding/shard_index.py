@@ -3,7 +3,7 @@
 ::
 
     OUT/shard-000000.tar   what tar, webdataset and Ray Data read: 000000000.jpg, 000000000.cls, 000000001.jpg, ...
-    OUT/index.npy          a record for each sample, ``RECORD``
+    OUT/index.npy          a record for each sample, ``SAMPLE_RECORD``
     OUT/names.bin          what each sample was called before, one name behind the other
     OUT/manifest.json      classes, and size and checksum of every file above; written last
 
@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from cruciform.errors import DataError
 
-FORMAT = 2
+SHARD_FORMAT = 2
 BYTES_ONLY = 1  # a format of old, still read: checksums of bytes alone, and a manifest without one
 MANIFEST, INDEX, NAMES = "manifest.json", "index.npy", "names.bin"
-RECORD = np.dtype(
+SAMPLE_RECORD = np.dtype(
     [("shard", "<u4"), ("label", "<u4"), ("offset", "<u8"), ("length", "<u4"), ("check", "<u8"), ("name_end", "<u8")]
 )
 
@@ -74,7 +74,7 @@ class Manifest:
     shards: tuple[File, ...]
     index: File
     names: File
-    format: int = FORMAT
+    format: int = SHARD_FORMAT
 
     def to_json(self) -> str:
         """Returns it as text."""
@@ -88,10 +88,10 @@ class Manifest:
         """Reads it from text; anything that is not as it was written is refused."""
         try:
             data = json.loads(text)
-            if data["format"] not in (BYTES_ONLY, FORMAT):
-                raise DataError(f"{where} has the format {data['format']!r}; this version knows {FORMAT}")
+            if data["format"] not in (BYTES_ONLY, SHARD_FORMAT):
+                raise DataError(f"{where} has the format {data['format']!r}; this version knows {SHARD_FORMAT}")
             claimed = data.pop("checksum", None)
-            if claimed != (_checksum(data) if data["format"] == FORMAT else None):
+            if claimed != (_checksum(data) if data["format"] == SHARD_FORMAT else None):
                 raise DataError(f"{where} is not what was written: its own checksum differs")
             made = cls(
                 _texts(data["classes"]),
@@ -148,7 +148,7 @@ def map_index(manifest: Manifest, index: Path, names: Path) -> ShardIndex:
         records = np.load(index, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # its header is a Python literal, and whatever can be wrong with one is raised
         raise DataError(f"{index} can't be read: {error}") from error
-    if not isinstance(records, np.ndarray) or records.dtype != RECORD or records.shape != (manifest.samples,):
+    if not isinstance(records, np.ndarray) or records.dtype != SAMPLE_RECORD or records.shape != (manifest.samples,):
         raise DataError(f"{index} does not hold a record for each of {manifest.samples:,} samples")
     text = np.memmap(names, np.uint8, "r") if manifest.names.bytes else np.zeros(0, np.uint8)
     return ShardIndex(manifest, records, text)

@@ -1,9 +1,9 @@
-"""How much of the saving in multiply-accumulates becomes time: the realised fraction.
+"""How much of the MAC saving turns into speed: the realised fraction.
 
     realised = (time of the dense baseline / time of the network) / (MACs of the baseline / MACs of the network)
 
-1 means that all of it does. The baseline is the fastest dense form of the baseline network that any engine of the same
-precision has, measured in the same run, in turns with everything else: a slow baseline would flatter us.
+1 means all of it. The baseline is the fastest dense form of the baseline network in any engine of the same precision,
+timed in the same run, interleaved with everything else: a slow baseline would flatter the result.
 """
 
 import tempfile
@@ -19,10 +19,13 @@ from cruciform.deployment.search.clock import Timing, time_engines
 from cruciform.deployment.targets.target import TARGETS, Engine
 from cruciform.errors import DeployError, MissingExtraError
 from cruciform.measure.macs import profile
+from cruciform.text.text_tables import html_table, text_table
+from cruciform.text.wording import plural
 
 MOST_DRIFT = 0.10
-ATTEMPTS = 3  # at a quiet quarter of a minute
-FAR = 1.15  # times as slow as the fastest: no baseline, after a first look
+ATTEMPTS = 3  # to find a time when the machine is idle
+FAR = 1.15  # relative to the fastest; slower dense builds are dropped after a first timing
+COLUMNS = ("network", "MACs", "ms, best", "ms, median", "time / baseline", "realised")
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,10 @@ class Row:
 
     Attributes:
         network: Its name.
-        macs: Its multiply-accumulates for one image.
-        timing: Of a batch.
+        macs: Its MACs for one image.
+        timing: The times of a batch.
         realised: The realised fraction.
-        build: How it was built.
+        build: The forms of its layers, and how it was exported.
     """
 
     network: str
@@ -49,12 +52,12 @@ class Suite:
     """Networks to compare.
 
     Attributes:
-        baseline: The name of the dense one.
-        networks: The names of the others, and what they are called in a summary.
-        input_size: Of one image.
-        build: Makes a network of a name.
-        label: What sets this comparison apart from others of the same file.
-        keyed_by_batch: Whether the names in a summary say the batch where it is 1.
+        baseline: The name of the dense network.
+        networks: The names of the others, and their short names in a summary.
+        input_size: Channels and spatial size of one image.
+        build: Builds a network by its name.
+        label: Distinguishes this comparison from others in the same file.
+        keyed_by_batch: Whether names in a summary contain a batch size of 1.
     """
 
     baseline: str
@@ -67,16 +70,16 @@ class Suite:
 
 @dataclass(frozen=True)
 class Bench:
-    """What was measured side by side.
+    """Networks timed beside their dense baseline.
 
     Attributes:
-        suite: What was compared.
+        suite: The networks that were compared.
         target: The engine.
-        batch: Images at a time.
-        threads: Of the engine.
+        batch: The batch size.
+        threads: Threads of the engine.
         baseline: The dense network in its fastest engine.
-        baseline_target: Which that was.
-        rivals: What else was tried as a baseline: seconds at the first look, or why not.
+        baseline_target: That engine.
+        rivals: Other builds tried as a baseline: their seconds in a first timing, or the error.
         rows: The networks.
     """
 
@@ -91,23 +94,59 @@ class Bench:
 
     @property
     def gmacs_per_second(self) -> float:
-        """The baseline's own speed: a machine or an engine that is slow today shows here."""
+        """The speed of the baseline, which shows a slow machine or engine."""
         return self.baseline.macs * self.batch / self.baseline.timing.best / 1e9
 
+    @property
+    def title(self) -> str:
+        """What was measured."""
+        threads, rounds = plural(self.threads, "thread"), plural(len(self.baseline.timing.rounds), "round")
+        name = self.suite.label or self.suite.baseline
+        return f"{name} in {self.target}, batch size {self.batch}, {threads}, {rounds}"
 
-def run_bench(
-    suite: Suite, target: str, setting: EngineSettings, *, on_progress: ProgressCallback = lambda what: None
-) -> Bench:
-    """Measures a suite.
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The headers of ``table``."""
+        return COLUMNS
+
+    @property
+    def table(self) -> list[tuple[str, ...]]:
+        """All networks as text, the baseline first."""
+        return [
+            (
+                row.network,
+                f"{row.macs:,}",
+                f"{1e3 * row.timing.best:.2f}",
+                f"{1e3 * row.timing.middle:.2f}",
+                f"{row.timing.best / self.baseline.timing.best:.0%}",
+                f"{row.realised:.2f}",
+            )
+            for row in (self.baseline, *self.rows)
+        ]
+
+    @property
+    def note(self) -> str:
+        """Where the baseline ran, and how fast."""
+        return f"baseline: {self.baseline.network} in {self.baseline_target}, {self.gmacs_per_second:.0f} GMAC/s"
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, text_table(COLUMNS, self.table), self.note])
+
+    def _repr_html_(self) -> str:
+        """Show it as a table in notebooks."""
+        return html_table(COLUMNS, self.table, caption=self.title, notes=[self.note])
+
+
+def run_bench(suite: Suite, setting: EngineSettings, *, on_progress: ProgressCallback = lambda what: None) -> Bench:
+    """Time a suite.
 
     Args:
         suite: The networks.
-        target: The name of the engine that they run in.
-        setting: The same engine, and what of; its size of input is the suite's.
+        setting: The engine that they run in; the input size is the suite's.
         on_progress: Called with what is being done.
 
     Raises:
-        DeployError: The baseline drifted by more than a tenth within the run, and again when tried again.
+        DeployError: The baseline's time drifted by more than 10 % within the run, in every attempt.
     """
     setting = setting.for_times(input_size=suite.input_size)
     models = {name: suite.build(name).eval() for name in (suite.baseline, *suite.networks)}
@@ -128,13 +167,13 @@ def run_bench(
         Row(name, macs[name], times[name], _realised(baseline, macs[name], times[name]), choices[name].build)
         for name in suite.networks
     )
-    return Bench(suite, target, setting.batch, setting.threads, baseline, fastest, seen, rows)
+    return Bench(suite, setting.target.name, setting.batch, setting.threads, baseline, fastest, seen, rows)
 
 
 def _baselines(
     model: nn.Module, setting: EngineSettings, folder: Path, on_progress: ProgressCallback
 ) -> tuple[dict[str, Engine], dict[str, float | str]]:
-    """Returns the dense network in all engines of the same precision that are not far slower than the fastest."""
+    """Return the dense network in all engines of the same precision that are nearly as fast as the fastest."""
     engines: dict[str, Engine] = {}
     seen: dict[str, float | str] = {}
     for name, rival in TARGETS.items():
@@ -148,9 +187,7 @@ def _baselines(
             except (DeployError, MissingExtraError) as error:
                 seen[label] = str(error)
     if not engines:
-        raise DeployError(
-            f"the dense baseline runs in no engine of this precision: {'; '.join(map(str, seen.values()))}"
-        )
+        raise DeployError(f"no engine of this precision runs the dense baseline: {'; '.join(map(str, seen.values()))}")
     first = time_engines(engines, noise(setting.batch, setting.input_size), rounds=2, threads=setting.threads)
     seen.update({label: timing.best for label, timing in first.items()})
     limit = FAR * min(timing.best for timing in first.values())
@@ -160,22 +197,22 @@ def _baselines(
 def _side_by_side(
     rivals: dict[str, Engine], engines: dict[str, Engine], setting: EngineSettings, on_progress: ProgressCallback
 ) -> dict[str, Timing]:
-    """Times all in turns; again, a few times, where the fastest baseline drifts."""
+    """Time all of them, interleaved; repeat a few times if the fastest baseline drifts."""
     images = noise(setting.batch, setting.input_size)
     for attempt in range(1, ATTEMPTS + 1):
-        on_progress("all of them, side by side" + (f", attempt {attempt}" if attempt > 1 else ""))
+        on_progress("all networks, interleaved" + (f", attempt {attempt}" if attempt > 1 else ""))
         times = time_engines({**rivals, **engines}, images, rounds=setting.rounds, threads=setting.threads)
         drift = min((times[rival] for rival in rivals), key=lambda timing: timing.best).drift
         if drift <= MOST_DRIFT:
             return times
     raise DeployError(
-        f"the baseline drifted by {drift:.0%} within the run, more than {MOST_DRIFT:.0%}, {ATTEMPTS} times in a row: "
-        "the machine is too busy to tell; try again"
+        f"the baseline's time drifted by {drift:.0%} within the run, more than {MOST_DRIFT:.0%}, {ATTEMPTS} times in a "
+        "row: the machine is too busy to measure; try again when it is idle"
     )
 
 
 def prefixed(on_progress: ProgressCallback, name: str) -> ProgressCallback:
-    """Returns what tells the same, and what of."""
+    """Return a progress callback that puts a name before each message."""
     return lambda what: on_progress(f"{name}: {what}")
 
 

@@ -1,4 +1,4 @@
-"""Which networks are compared with which: the suites of ``cruciform bench``."""
+"""The suites of ``bench``: which networks are compared with which."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,7 +8,9 @@ from torch import nn
 
 from cruciform.conversion.convert import convert
 from cruciform.deployment.bench.bench import Suite
+from cruciform.errors import OptionError
 from cruciform.models.zoo import create_model
+from cruciform.registry import did_you_mean
 from cruciform.sources.build_network import build_network
 
 AS: Final = " as "
@@ -47,3 +49,10 @@ SUITES: Final[Mapping[str, tuple[Suite, ...]]] = {
     ),
 }
 """Each suite is one comparison or several, each with a dense baseline of its own."""
+
+
+def find_suite(name: str) -> tuple[Suite, ...]:
+    """Return the comparisons of a suite by its name."""
+    if name not in SUITES:
+        raise OptionError(f"unknown suite {name!r}.{did_you_mean(name, SUITES)} Known: {', '.join(SUITES)}")
+    return SUITES[name]

@@ -78,8 +78,7 @@ class Parity:
         }
 
 
-def verify(model: nn.Module, graph: GraphModule, engine: Engine, build: Build, setting: EngineSettings, *,
-           name: str) -> Parity:  # fmt: skip
+def verify(model: nn.Module, graph: GraphModule, engine: Engine, build: Build, setting: EngineSettings) -> Parity:
     """Compares what is to be shipped with PyTorch.
 
     Args:
@@ -88,11 +87,11 @@ def verify(model: nn.Module, graph: GraphModule, engine: Engine, build: Build, s
         engine: What runs that file.
         build: How the network was built.
         setting: Where it shall run.
-        name: Of the target.
 
     Raises:
         DeployError: They compute something else; or it can't be told, not even on rescaled weights.
     """
+    name = setting.target.name
     seen = setting.target.images  # in 8 bits noise is beyond the ranges of real images
     images = check_inputs(max(INPUTS, setting.batch + 1), setting.input_size) if seen is None else seen
     with in_mode(model, training=False):

@@ -13,7 +13,7 @@ from cruciform.deployment.rewrites.graph import export, without_warnings
 from cruciform.deployment.targets.compiler import require_compiler
 from cruciform.deployment.targets.target import IS_CODE, TARGETS, Engine, Target
 from cruciform.errors import DeployError
-from cruciform.nn.channels_last import FORMATS, channels_last_
+from cruciform.nn.channels_last import MEMORY_FORMATS, channels_last_
 
 FILE = "model.pt2"
 BATCH = "batch"  # the archive's note of the number of images that it is made for
@@ -55,7 +55,7 @@ class Eager(Target):
             program = torch.export.load(folder / FILE, extra_files=notes)
             module: Any = program.module(check_guards=False)
         example = program.example_inputs[0][0]
-        layout = FORMATS.get(example.ndim, torch.contiguous_format)
+        layout = MEMORY_FORMATS.get(example.ndim, torch.contiguous_format)
         channels_last_(module)
         if not self._compiled:
             return as_engine(module, threads=threads, layout=layout)

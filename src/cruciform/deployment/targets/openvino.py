@@ -13,7 +13,7 @@ from cruciform.deployment.targets.library_output import without_telemetry
 from cruciform.deployment.targets.target import EXACT, TARGETS, Engine, Target
 from cruciform.errors import MissingExtraError
 
-FILE = "model.xml"
+OPENVINO_FILE = "model.xml"
 TOLERANCE = {"f32": EXACT, "bf16": 5e-2}
 RISING = frozenset({"Relu", "Convolution", "MaxPool", "AvgPool", "Concat", "Reshape", "Result"})
 """What may read a max pooling without harm: activations that rise throughout, and what is no activation."""
@@ -37,7 +37,7 @@ class OpenVino(Target):
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
         """Converts torch's export."""
         openvino = _import_openvino()
-        openvino.save_model(convert_model(graph, input_size, batch), folder / FILE, compress_to_fp16=False)
+        openvino.save_model(convert_model(graph, input_size, batch), folder / OPENVINO_FILE, compress_to_fp16=False)
 
     def load(self, folder: Path, *, threads: int) -> Engine:
         """Compiles the network for this machine, for the shortest time of one request."""
@@ -47,7 +47,7 @@ class OpenVino(Target):
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_PRECISION_HINT": self.precision,
         }
-        compiled = openvino.Core().compile_model(folder / FILE, "CPU", settings)
+        compiled = openvino.Core().compile_model(folder / OPENVINO_FILE, "CPU", settings)
         request = compiled.create_infer_request()
 
         def run(images: NDArray[Any]) -> NDArray[Any]:

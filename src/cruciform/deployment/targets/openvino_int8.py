@@ -10,7 +10,7 @@ from torch.fx import GraphModule
 
 from cruciform.deployment.targets.calibration import calibration_images
 from cruciform.deployment.targets.library_output import without_remarks, without_telemetry
-from cruciform.deployment.targets.openvino import FILE, OpenVino
+from cruciform.deployment.targets.openvino import OPENVINO_FILE, OpenVino
 from cruciform.deployment.targets.target import TARGETS, Engine, Target
 from cruciform.errors import MissingExtraError
 
@@ -39,7 +39,7 @@ class OpenVinoInt8(Target):
         # Read from elsewhere than it is written to: the engine maps weights into memory instead of reading them.
         with tempfile.TemporaryDirectory() as plain, without_remarks(), redirect_stdout(io.StringIO()):  # NNCF's bars
             F32.write(graph, input_size, Path(plain), batch=batch)
-            model = openvino.Core().read_model(Path(plain) / FILE)
+            model = openvino.Core().read_model(Path(plain) / OPENVINO_FILE)
             model.reshape([-1, *input_size])  # the converter leaves all sizes open, not only the number of images
             _simplify_pooling_(openvino, model)
             made = nncf.quantize(
@@ -52,7 +52,7 @@ class OpenVinoInt8(Target):
                     activations_range_estimator_params=nncf.quantization.range_estimator.RangeEstimatorParametersSet.MINMAX
                 ),
             )
-            openvino.save_model(made, folder / FILE, compress_to_fp16=False)
+            openvino.save_model(made, folder / OPENVINO_FILE, compress_to_fp16=False)
 
     def load(self, folder: Path, *, threads: int) -> Engine:
         """Compiles the network for this machine, for the shortest time of one request."""

@@ -30,7 +30,7 @@ from cruciform.files import (
     write_json,
 )
 
-FORMAT = 1
+CHECKPOINT_FORMAT = 1
 TENSORS, VALUES = "state.safetensors", "state.json"
 _PREFIX = "step-"
 
@@ -93,7 +93,7 @@ class Checkpoints:
         try:
             # A run that was moved or deleted is not created again.
             self.folder.mkdir(exist_ok=True)
-            with new_directory(path, manifest={"format": FORMAT, "step": step}, parents=False) as part:
+            with new_directory(path, manifest={"format": CHECKPOINT_FORMAT, "step": step}, parents=False) as part:
                 save_file(_apart(tensors), str(part / TENSORS))
                 write_json(part / VALUES, values)
         except (OSError, SafetensorError) as error:
@@ -141,8 +141,10 @@ def load(path: Path) -> Checkpoint:
     """Load a checkpoint, or raise where it is damaged."""
     try:
         manifest = read_manifest(path)
-        if manifest.get("format") != FORMAT:
-            raise CheckpointError(f"{path} has format {manifest.get('format')!r}; this version reads format {FORMAT}")
+        if manifest.get("format") != CHECKPOINT_FORMAT:
+            raise CheckpointError(
+                f"{path} has format {manifest.get('format')!r}; this version reads format {CHECKPOINT_FORMAT}"
+            )
         step, values = manifest.get("step"), read_json(path / VALUES)
         # Copies, as Ray keeps them, have other names; one with our kind of name must have the right one.
         renamed = path.name.startswith(_PREFIX) and type(step) is int and path.name != _name(step)

@@ -10,7 +10,7 @@ from cruciform.training.run.journal import parsed
 from cruciform.training.run.observer import Observer, Plan, StepRecord
 from cruciform.training.run.run import Run
 
-SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
 @contextmanager
@@ -20,7 +20,7 @@ def following(run: Run, observer: Observer) -> Iterator[None]:
     follower = _Follower(run, observer)
 
     def follow() -> None:
-        while not ended.wait(SECONDS):
+        while not ended.wait(POLL_SECONDS):
             follower.read()
 
     thread = threading.Thread(target=follow, daemon=True)
