@@ -155,7 +155,7 @@ def test_an_offset_beyond_all_disks_is_a_bad_sample(shards: Path) -> None:
 def test_the_classes_of_a_manifest_can_not_change_unnoticed(shards: Path) -> None:
     text = (shards / MANIFEST).read_text()
     for old, new in (('"class0"', '"class9"'), ('"format": 2', '"format": 1')):
-        with pytest.raises(DataError, match="own checksum differs"):
+        with pytest.raises(DataError, match="its checksum does not match"):
             Manifest.from_json(text.replace(old, new), "it")
 
 
@@ -335,7 +335,7 @@ def test_an_artifact_with_weights_in_other_files_is_refused(tmp_path: Path, plac
 def test_an_artifact_of_another_format_is_refused(tmp_path: Path) -> None:
     with new_directory(tmp_path / "a", manifest={"format": 2}) as part:
         write_json(part / "deploy.json", {"target": "onnxruntime"})
-    with pytest.raises(DeployError, match="has format 2; this version reads 1: deploy it anew"):
+    with pytest.raises(DeployError, match="has format 2; this version reads 1: deploy the network again"):
         open_artifact(tmp_path / "a")
 
 
