@@ -28,8 +28,8 @@ def span(kernel: int, dilation: int) -> int:
 class ConvSpec:
     """A convolution: its channels and its geometry.
 
-    Numbers may be given for all axes at once, as torch does; they are kept per axis. Without a tuple to tell
-    the rank by, ``kernel=3`` means 2-D.
+    Numbers may be given for all axes at once, as torch does; they are kept per axis. Without a tuple to infer
+    the rank from, ``kernel=3`` means 2-D.
 
     Attributes:
         in_channels: ``c``, the channels of the input.

@@ -1,4 +1,4 @@
-"""Converts a network: ``convert`` a copy of it, ``convert_`` itself, ``plan_conversion`` as a dry run."""
+"""Convert a network: ``convert`` a copy, ``convert_`` in place, ``plan_conversion`` as a dry run."""
 
 import copy
 import sys
@@ -105,14 +105,14 @@ def convert_(
         scheme: As for ``plan_conversion``.
         init: A rule of initialization; ``"auto"``: the one that suits the network, as ``initialize_`` has it; or
             ``"fit"``: the weights that reproduce the trained ones best.
-        activation: The non-linearity behind the convolutions, by name, for the rule.
+        activation: The non-linearity after the convolutions, by name, for the rule.
         where: As for ``plan_conversion``.
         protect: As for ``plan_conversion``.
-        input_size: As for ``plan_conversion``; the converted network must cost what the report says. Left out: a size
-            that the network runs at is guessed, to verify the conversion by and nothing else.
+        input_size: As for ``plan_conversion``; the converted network must have the MACs of its conversion table. Left
+            out: a size that the network runs at is guessed, to verify the conversion by and nothing else.
 
     The network is run before and after on the meta device, in evaluation and in training mode, and must return the same
-    shapes without its old weights. The report says how it was verified.
+    shapes without its old weights. The report has how it was verified.
 
     Warns:
         UnverifiedWarning: No size was given, and none could be guessed that the network runs at.
@@ -149,7 +149,7 @@ def _checked_start(model: nn.Module, start: Start) -> Start:
 def _carry_out_(
     model: nn.Module, report: ConversionReport, start: Start, *, besides: nn.Module | None = None
 ) -> Conversion:
-    """Do to a network what a report says, verifies it, and takes it back where that fails.
+    """Carry out a planned conversion and verify it; undo it if that fails.
 
     Args:
         model: The network.

@@ -136,7 +136,7 @@ def _fold(plan: LayerPlan, join: Tensor, stage: int) -> Tensor:
 
 
 def _start(matrix: Tensor, supports: Tensor, filters: Sequence[int]) -> Tensor:
-    """Return J from the columns that tell the groups apart, exactly where the plan can represent the kernel.
+    """Return J from the columns that separate the groups, exactly where the plan can represent the kernel.
 
     A group shows alone in those of its columns that no group has but such as contain all of it; what these, done
     before it, explain of the columns is taken out first.
@@ -209,7 +209,7 @@ def _fit_chain(plan: LayerPlan, weight: Tensor) -> list[list[Tensor]]:
 def _with_biases(
     plan: LayerPlan, kernels: Sequence[Sequence[Tensor]], weight: Tensor, bias: Tensor | None
 ) -> list[list[GroupParameters]]:
-    """Add biases: the kernel's own behind the last stage, none before; in the kernel's type and place."""
+    """Add biases: the kernel's own after the last stage, zeros before; in the kernel's dtype, on its device."""
     result: list[list[GroupParameters]] = []
     for index, (stage, group_kernels) in enumerate(zip(plan.stages, kernels, strict=True)):
         pairs: list[GroupParameters] = []

@@ -51,7 +51,7 @@ class Targets:
 def hidden_references(root: nn.Module, targets: Mapping[str, nn.Module]) -> Iterator[tuple[str, str, str]]:
     """Yield (name of the module, what of it, where) for what is also kept where surgery does not reach.
 
-    A plain list of layers or of weights, for instance, or a layer's method: the network would go on using the old ones.
+    A plain list of layers or of weights, for instance, or a layer's method: the network would keep using the old ones.
     """
     wanted, known = Targets(targets), {id(module) for module in root.modules()}
     seen: dict[int, Any] = {}

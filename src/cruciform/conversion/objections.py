@@ -1,4 +1,4 @@
-"""What speaks against a replacement: filters that look past most of the input, or cost more than the window did."""
+"""Warnings about a replacement: filters that skip most of the input, or cost more than the dense layer."""
 
 from itertools import product
 from math import prod
@@ -6,11 +6,11 @@ from math import prod
 from cruciform.plan import LayerPlan, embedding_offset
 
 LEAST_READ = 0.5
-"""The share of input positions below which a layer is said to skip them."""
+"""The fraction of input positions read below which there is a warning."""
 
 
 def objection(plan: LayerPlan, before: int, after: int) -> str:
-    """Return what speaks against a plan, mostly nothing.
+    """Return a warning about a plan, mostly none.
 
     Args:
         plan: What is to replace a convolution.
@@ -20,8 +20,8 @@ def objection(plan: LayerPlan, before: int, after: int) -> str:
     found = [_blindness(plan), _skipping(plan)]
     if after > before:
         found.append(f"it costs {after / max(1, before):.1f} times as much as the dense layer")
-    told = "; ".join(filter(None, found))
-    return f"{told}; protect it to keep it dense" if told else ""
+    reasons = "; ".join(filter(None, found))
+    return f"{reasons}; protect it to keep it dense" if reasons else ""
 
 
 def _blindness(plan: LayerPlan) -> str:

@@ -78,7 +78,7 @@ def _refuse_idle_patterns(rules: Rules, names: Sequence[str]) -> None:
 
 
 def _idle_patterns(rules: Rules, rows: Sequence[LayerChange]) -> Iterator[str]:
-    """Yield what to say of each pattern that matches convolutions, but decides about none of them."""
+    """Yield a warning for each pattern that matches convolutions without any effect."""
     schemes = list(rules.scheme) if isinstance(rules.scheme, Mapping) else []
     for source, patterns in (("protect", list(rules.protect)), ("the scheme", schemes)):
         for index, pattern in enumerate(patterns):

@@ -45,7 +45,7 @@ class Trial:
 
     Attributes:
         input_size: On an input of these channels and spatial sizes.
-        guessed: Whether nobody gave that size.
+        guessed: Whether that size is a guess.
         outputs: The shapes that it returned, by mode.
         failures: Why it does not run, in the other modes.
         used: The parameters that it used, by name, in any mode.

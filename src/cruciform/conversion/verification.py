@@ -1,4 +1,4 @@
-"""Holds a converted network to its report: it must run, return what it returned, and cost what was promised."""
+"""Verify a converted network: it must run, keep its output shapes, and have the MACs of its conversion table."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -44,7 +44,7 @@ def count_again(model: nn.Module, report: ConversionReport) -> ConversionReport:
 
     Raises:
         ConversionError: It does not run any more, or returns something of another shape.
-        CountError: It costs something else than the report says.
+        CountError: Its MACs differ from the conversion table.
     """
     if report.counted is None or not report.replaced:
         return report

@@ -20,7 +20,7 @@ class ConvLayer:
         spec: What it computes.
         index: Its number among the network's convolutions, from 0, in the order of the network.
         count: How many convolutions there are.
-        share: Its share of the network's multiply-accumulates; None where no input size was given.
+        share: Its fraction of the network's multiply-accumulates; None where no input size was given.
     """
 
     names: tuple[str, ...]
@@ -31,7 +31,7 @@ class ConvLayer:
 
 
 class Where:
-    """A predicate that can say in words what it asks for."""
+    """A predicate on a convolution, with a description."""
 
     def __init__(self, test: Callable[[ConvLayer], bool], text: str) -> None:
         self._test = test
@@ -84,7 +84,7 @@ def last() -> Where:
 
 
 def share(at_least: float) -> Where:
-    """Convolutions with at least this share of the network's multiply-accumulates, from 0 to 1."""
+    """Convolutions with at least this fraction of the network's multiply-accumulates, from 0 to 1."""
 
     def test(layer: ConvLayer) -> bool:
         if layer.share is None:

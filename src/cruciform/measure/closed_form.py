@@ -169,8 +169,8 @@ DOTS = "₀₁₂₃₄₅₆₇₈₉"
 
 
 def _spell_out(term: str, axes: int) -> str:
-    before, dots, behind = term.partition("...")
-    return before + (DOTS[: axes - len(before + behind)][::-1] if dots else "") + behind
+    before, dots, after = term.partition("...")
+    return before + (DOTS[: axes - len(before + after)][::-1] if dots else "") + after
 
 
 LEADING = (

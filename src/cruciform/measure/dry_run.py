@@ -37,7 +37,7 @@ def state_on(model: nn.Module, device: torch.device) -> dict[str, Tensor]:
     for name, module in model.named_modules():
         own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
         for key, tensor in own:
-            # Detached: torch's counter follows tensors that require a gradient, and stumbles where none is recorded.
+            # Detached: torch's counter follows tensors that require a gradient, and fails where none is recorded.
             # Buffers are copied: in training they change.
             there.setdefault(id(tensor), tensor.detach().to(device, copy=key in module._buffers))
             state[f"{name}.{key}" if name else key] = there[id(tensor)]
@@ -58,7 +58,7 @@ def let_norms_run_on_one_input(model: nn.Module) -> None:
 
 @contextmanager
 def same_random_numbers() -> Iterator[None]:
-    """Let whoever draws random numbers after the block draw those that he would have drawn without it."""
+    """Restore the states of the random number generators after the block."""
     state = random.getstate()
     try:
         with torch.random.fork_rng(devices=[]):

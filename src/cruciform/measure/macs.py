@@ -79,7 +79,7 @@ def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = Fal
     """
     refuse_unready(model)
     input_size = checked_size(input_size)
-    # Networks that a source runs otherwise than their users do say so.
+    # Networks that are counted in another form than users run them have a note.
     notes = [note for module in model.modules() if (note := getattr(type(module), "counted_as", ""))]
     meter = _Meter(model)
     with in_mode(model, training=training), torch.no_grad():

@@ -56,7 +56,7 @@ def today() -> str:
 
 
 def hardware() -> dict[str, Any]:
-    """Return what the machine is, as far as it tells."""
+    """Return a description of the machine."""
     return {
         "processor": processor.name(),
         "instructions": processor.instructions(),

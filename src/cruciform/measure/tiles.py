@@ -53,7 +53,7 @@ def join_tile(layer: LayerFilters, count: int) -> Tile:
 
 
 def energy_tile(layer: LayerFilters) -> Tile:
-    """Return the share of the kernel's energy at each tap of the window; nothing where there is no kernel."""
+    """Return the fraction of the kernel's energy at each tap; nothing where there is no kernel."""
     if layer.kernel is None:
         return []
     energy = layer.kernel.square().sum((0, 1))

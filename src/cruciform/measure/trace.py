@@ -137,7 +137,7 @@ def checked_size(given: object) -> tuple[int, ...]:
 
 
 def on_input(model: nn.Module, input_size: Sequence[int]) -> AbstractContextManager[None]:
-    """Turn what a network stumbles over when it is run into an error that names its input."""
+    """Reraise what a network raises when it is run as a ``ShapeError`` that names its input."""
     what = f"{type(model).__name__} does not run on an input of {tuple(input_size)} (channels, spatial size)"
     unwrap = "; it wraps a network: give model.module" if isinstance(model, PARALLEL) else ""
     return reraise_as(ShapeError, lambda error: f"{what}: {first_line(error)}{unwrap}")

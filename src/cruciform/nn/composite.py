@@ -21,15 +21,15 @@ STRIDED_CONVOLUTIONS: Final[dict[int, Callable[..., Tensor]]] = {1: F.conv1d, 2:
 
 
 class CompositeConv(nn.Module):
-    """A convolution computed as its plan says: a drop-in for ``nn.Conv1d``, ``nn.Conv2d`` and ``nn.Conv3d``.
+    """A convolution computed by a plan: a drop-in replacement for ``nn.Conv1d``, ``nn.Conv2d`` and ``nn.Conv3d``.
 
     Group ``g`` of stage ``s`` has the parameters ``weight_s_g`` and, where the stage has biases, ``bias_s_g``.
-    Initialized by the paper's completed rule for a ReLU behind the layer; see ``cruciform.initialize_``.
+    Initialized by the paper's completed rule for a ReLU after the layer; see ``cruciform.initialize_``.
 
     Args:
         plan: What to compute.
-        device: Where the parameters live.
-        dtype: Their type.
+        device: Device of the parameters.
+        dtype: Data type of the parameters.
         generator: The source of the initial weights; torch's default one where left out.
     """
 

@@ -2,7 +2,7 @@
 
 The paper's rule, σ = sqrt(gain² / Σ hᵢwᵢdᵢ), sums over all groups of a stage, because all of them send gradient
 back to the same input. The paper writes gain² = 2, which is right in front of a ReLU; a stage in front of a
-linear join has none behind it and needs gain² = 1 (measured: with 2 the gradient doubles at every such layer).
+linear join has none after it and needs gain² = 1 (measured: with 2 the gradient doubles at every such layer).
 
 ==================  =============================================  ===============================
 rule                σ² of a group with dᵢ filters of hᵢ×wᵢ         biases
@@ -62,7 +62,7 @@ class Surroundings:
     """Where a layer stands in its network, as far as its initial weights depend on it.
 
     Attributes:
-        activation: The non-linearity behind the layer, by name; None for none.
+        activation: The non-linearity after the layer, by name; None for none.
         fan_out: n̂ of all that reads the layer's input, where other layers read it too.
     """
 
@@ -148,7 +148,7 @@ def _passed(spec: ConvSpec, first: int, filters: int) -> dict[int, int]:
 
 
 def _central_tap(spec: ConvSpec, group: FilterGroup) -> Ints:
-    """Return the tap of a group's kernel that lies where the embedding law puts a kernel of one tap."""
+    """Return the tap of a group's kernel at the position where the embedding law puts a kernel of one tap."""
     return tuple(
         (embedding_offset(window, 1, 1) - embedding_offset(window, extent, dilation)) // dilation
         for window, extent, dilation in zip(spec.kernel, group.kernel, group.dilation, strict=True)

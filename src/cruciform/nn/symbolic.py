@@ -26,7 +26,7 @@ def leaf_call(module: nn.Module, x: object) -> Any:
 
 
 def refuse_script(module: nn.Module) -> NoReturn:
-    """Raise what torch.jit.script would otherwise say in words that help nobody."""
+    """Raise a clear error in place of torch.jit.script's own."""
     raise DeployError(
         f"torch.jit.script can't compile a {type(module).__name__}: its plan is Python data. Use "
         "torch.export.export(model, (x,)), or torch.jit.trace(model, x)"
