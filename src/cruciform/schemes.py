@@ -1,4 +1,4 @@
-"""Schemes: functions from a convolution to the plan that replaces it. A newcomer adds one function here.
+"""Schemes: functions from a convolution to the plan that replaces it. A new scheme is one function here.
 
 ======================  ==========================================================  =====================
 name                    plan for a k×k layer of d filters                           paper
@@ -50,7 +50,7 @@ def full(spec: ConvSpec) -> LayerPlan:
 
 @SCHEMES.register("sf")
 def separable(spec: ConvSpec) -> LayerPlan:
-    """One line of filters after the other, the last axis first: ``[1×k: d] → [k×1: d]`` in 2-D."""
+    """1-D filters in sequence, the last axis first: ``[1×k: d] → [k×1: d]`` in 2-D."""
     _refuse_groups(spec, "sf")
     axes = [axis for axis in reversed(range(spec.rank)) if spec.kernel[axis] > 1] or [0]
     lines = [_line(spec.kernel, axis) for axis in axes]
@@ -65,7 +65,7 @@ def cross(
     shapes: Sequence[str] | None = None,
     block: int = 1,
 ) -> Scheme:
-    """Return a scheme of filters of several shapes side by side, and perhaps a join after them.
+    """Return a scheme of filter groups of several shapes, with an optional join after them.
 
     Args:
         width: Basis filters as a multiple of the layer's output channels; needs a join unless 1.
@@ -168,7 +168,7 @@ def _refuse_groups(spec: ConvSpec, scheme: str) -> None:
 def _share_out(
     basis: int, full: float, window: Ints, shapes: Sequence[tuple[Ints, Ints]], block: int
 ) -> tuple[FilterGroup, ...]:
-    """Split the basis filters: the full share first, the rest evenly, what is left over to the first shapes.
+    """Split the basis filters: the full filters first, the rest evenly, the remainder to the first shapes.
 
     Identical shapes, such as the 1-D filter and the full kernel in 1-D, become one group.
     """
@@ -187,7 +187,7 @@ def _share_out(
 
 
 def _refuse_slips(shapes: Sequence[str]) -> None:
-    """Raise if no window can have these shapes, whatever its rank: no layer's own reason, but a slip."""
+    """Raise if no kernel of any rank can have these shapes: that is a typo, not a property of a layer."""
     for rank in range(1, MAX_RANK + 1):
         try:
             for text in shapes:

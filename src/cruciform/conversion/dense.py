@@ -21,7 +21,7 @@ EXACT_RESIDUAL = 1e-5
 
 
 def collapse(model: nn.Module) -> nn.Module:
-    """Return a copy of a network in which every layer of basis filters is its exactly equal dense convolution.
+    """Return a copy of a network in which every layer of basis filters is its exactly equivalent dense convolution.
 
     Raises:
         NotLinearError: A layer has none; the error names it and the reason.
@@ -63,7 +63,7 @@ def expand(model: nn.Module, scheme: SchemeChoice) -> Conversion:
 
 
 def dense_layer(layer: CompositeConv) -> nn.Module:
-    """Return the dense convolution that equals a layer: torch's own where it supports the padding."""
+    """Return the equivalent dense convolution of a layer: torch's own where it supports the padding."""
     kernel = layer.dense_kernel()
     dense = _empty_conv(kernel)
     ((weight, bias),) = stage_parameters_of(dense)[0]

@@ -25,7 +25,7 @@ def objection(plan: LayerPlan, before: int, after: int) -> str:
 
 
 def _blindness(plan: LayerPlan) -> str:
-    """Report along which axes of the window no filter looks any more, as where there were too few for all shapes."""
+    """Return the axes along which no filter extends, as with too few filters for all shapes."""
     blind = [
         axis
         for axis, extent in enumerate(plan.spec.kernel)
@@ -36,7 +36,7 @@ def _blindness(plan: LayerPlan) -> str:
 
 
 def _skipping(plan: LayerPlan) -> str:
-    """Report where large steps leave most of the input unread: a cross in each 16×16 patch sees an eighth of it."""
+    """Return a warning if a large stride leaves most of the input unread: a cross in a 16×16 patch reads an eighth."""
     window = prod(
         min(step, extent) for step, extent in zip(plan.spec.stride, plan.spec.kernel, strict=True)
     )  # what the window reads of each step

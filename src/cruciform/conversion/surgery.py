@@ -74,7 +74,7 @@ def replace_modules_(root: nn.Module, replacements: Mapping[int, nn.Module]) -> 
 
 
 def refuse_wrapper(root: nn.Module) -> None:
-    """Raise if the network is wrapped in something that would not notice the surgery."""
+    """Raise if the network is wrapped in a module that surgery would not reach."""
     for module in root.modules():
         advice = WRAPPERS.get(type(module).__name__)
         if advice:

@@ -14,7 +14,7 @@ from cruciform.measure.macs import profile
 def verify_conversion(
     model: nn.Module, before: Trial, *, new: Mapping[int, str], old: Mapping[int, str]
 ) -> Verification:
-    """Run a converted network as it was run before, in every mode in which it ran.
+    """Run a converted network in every mode in which it ran before.
 
     Args:
         model: The converted network.
@@ -40,7 +40,7 @@ def verify_conversion(
 
 
 def count_again(model: nn.Module, report: ConversionReport) -> ConversionReport:
-    """Count a network after its conversion, where it was counted before, and returns the report with that.
+    """Count a network after its conversion, where it was counted before, and return the report with that.
 
     Raises:
         ConversionError: It does not run any more, or returns something of another shape.
@@ -65,7 +65,7 @@ def count_again(model: nn.Module, report: ConversionReport) -> ConversionReport:
 
 
 def _why_it_fails(error: BaseException, mode: str, new: Mapping[int, str]) -> str:
-    """Names the layer that the network looks into, where it does: it would find other weights there, or none."""
+    """Return the message for a converted network that fails, with the layer whose attributes it reads."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, AttributeError) and id(cause.obj) in new:

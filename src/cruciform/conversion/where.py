@@ -13,7 +13,7 @@ from cruciform.spec import ConvSpec
 
 @dataclass(frozen=True)
 class ConvLayer:
-    """What a rule sees of a convolution.
+    """A convolution as predicates see it.
 
     Attributes:
         names: Its dotted names: more than one where it is shared.
@@ -38,7 +38,7 @@ class Where:
         self.text = text
 
     def __call__(self, layer: ConvLayer) -> bool:
-        """Return whether the layer is one of those asked for."""
+        """Return whether the layer matches."""
         return self._test(layer)
 
     def __and__(self, other: "Where") -> "Where":
@@ -62,12 +62,12 @@ def named(*patterns: str) -> Where:
 
 
 def kernel(at_least: int) -> Where:
-    """Convolutions with a window of at least this extent along two axes."""
+    """Convolutions with a kernel of at least this size along two axes."""
     return Where(lambda layer: sorted(layer.spec.kernel)[-2:][0] >= at_least, f"a kernel of at least {at_least}")
 
 
 def channels(at_least: int) -> Where:
-    """Convolutions with at least so many input and output channels."""
+    """Convolutions with at least this many input and output channels."""
     return Where(
         lambda layer: min(layer.spec.in_channels, layer.spec.out_channels) >= at_least, f"at least {at_least} channels"
     )

@@ -34,7 +34,7 @@ def cover(
     processes: int = 2,
     report: Callable[[Finding], None] = lambda finding: None,
 ) -> list[Finding]:
-    """Examine all networks that the journal does not hold yet, and returns the findings of all.
+    """Examine all networks that the journal does not hold yet, and return the findings of all.
 
     What was found with other versions, or failed, is examined again.
 

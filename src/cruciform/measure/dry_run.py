@@ -1,4 +1,4 @@
-"""Runs a network without computing anything: on the meta device, with copies of its tensors there."""
+"""Run a network on the meta device, without computing anything."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -17,13 +17,13 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 def zero_input(model: nn.Module, input_size: Sequence[int], device: torch.device, *, batch: int = 1) -> Tensor:
-    """Return zeros of the type that a network computes in: so many inputs of these channels and spatial sizes."""
+    """Return a batch of zeros in the dtype of a network, with these channels and spatial sizes."""
     dtype = next((tensor.dtype for tensor in model.parameters() if tensor.is_floating_point()), torch.float32)
     return torch.zeros(batch, *input_size, device=device, dtype=dtype)
 
 
 def call_with(model: nn.Module, state: dict[str, Tensor], x: Tensor) -> Any:
-    """Run a network with the tensors of ``state_on`` in place of its own, and returns its output."""
+    """Run a network with the tensors of ``state_on`` in place of its own, and return its output."""
     # The fused kernels of attention are nothing that the dispatcher's counter knows; its plain form is.
     with sdpa_kernel(SDPBackend.MATH):
         # A module that stands in two places is named once: torch would exchange its tensors twice, and leave it so.

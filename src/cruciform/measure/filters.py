@@ -93,7 +93,7 @@ class LayerFilters:
 
 
 def network_filters(model: nn.Module, pattern: str = "*") -> list[LayerFilters]:
-    """Look at every layer that has a window of more than one tap.
+    """Return the filters of every layer with a kernel larger than 1.
 
     Args:
         model: The network.
@@ -111,7 +111,7 @@ def network_filters(model: nn.Module, pattern: str = "*") -> list[LayerFilters]:
 
 
 def layer_filters(name: str, layer: nn.Module) -> LayerFilters:
-    """Look at one layer: a convolution of torch, or one of basis filters."""
+    """Return the filters of one layer: a convolution of torch, or one of basis filters."""
     plan = plan_of(layer)
     if plan is None:
         raise OptionError(f"{name} is a {type(layer).__name__}, which has no filters; choose a convolution")

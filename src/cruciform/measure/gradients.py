@@ -50,7 +50,7 @@ TRAINED = "no verdict: the weights are trained, and the doctor checks initial we
 
 @dataclass(frozen=True)
 class MeasuredBlock:
-    """A convolution and what belongs to it.
+    """A convolution with the normalization and non-linearity after it.
 
     Attributes:
         name: The convolution's layer.
@@ -68,14 +68,14 @@ class MeasuredBlock:
 
     @property
     def ratios(self) -> tuple[str, str]:
-        """Both ratios in short; a dash where no gradient arrives, so that there is none."""
+        """Both ratios in short; a dash where no gradient arrives."""
         gradient = "–" if math.isnan(self.gradient_ratio) else f"{self.gradient_ratio:.3g}"
         return gradient, f"{self.activation_ratio:.3g}"
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What the doctor found.
+    """The doctor's findings; ``print`` shows them as a table.
 
     Attributes:
         blocks: All blocks in the order in which they ran.
@@ -129,7 +129,7 @@ class Diagnosis:
 
     @property
     def finding(self) -> str:
-        """What the verdict rests on, in a sentence."""
+        """The measurement that the verdict is based on, in a sentence."""
         allowed = "" if self.trained else f" (trainable within {self.low:.3g} to {self.high:.3g})"
         return f"gradient over the depth of {plural(self.depth, 'block')}: {self.gradient_over_depth:.3g}{allowed}"
 
@@ -146,7 +146,7 @@ def diagnose(
     seed: int = 0,
     trained: bool | None = None,
 ) -> Diagnosis:
-    """Measure whether gradients survive their way through a network; ``print`` shows it as a table.
+    """Measure whether gradients vanish or explode in a network; ``print`` shows it as a table.
 
     The network is run as in training; its parameters, buffers, gradients and mode are left as they were.
 
@@ -237,7 +237,7 @@ def _ratio(above: float, below: float) -> float:
 
 @contextmanager
 def _undisturbed(model: nn.Module, seed: int) -> Iterator[None]:
-    """Run the model as in training, with a seed of its own, and puts everything back."""
+    """Run the model in training mode with its own seed, and restore its state."""
     # By the tensors themselves: some networks make buffers, or exchange them, while they run.
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]

@@ -1,4 +1,4 @@
-"""A tape of gradients: finds the blocks of a network while it runs, and measures them on the way back.
+"""Record the blocks of a network in the forward pass, and measure their gradients in the backward pass.
 
 A block is a convolution with the normalization and non-linearity after it. ``cruciform.measure.gradients`` says
 what is made of the measurements.

@@ -75,7 +75,7 @@ class CifarFastConfig(NetworkConfig):
 
 
 class Block(nn.Module):
-    """A convolution with a pooling, and others behind it, each with batch norm and GELU."""
+    """A convolution with a pooling, and others after it, each with batch norm and GELU."""
 
     def __init__(self, c: int, d: int, schemes: Sequence[str], *, residual: bool, activation: str) -> None:
         super().__init__()

@@ -15,7 +15,7 @@ from cruciform.schemes import Scheme
 
 
 class Spatial(NamedTuple):
-    """A spatial layer: the extent of its window, its filters and how it is computed."""
+    """A spatial layer: its kernel size, its filters and how it is computed."""
 
     kernel: int
     filters: int

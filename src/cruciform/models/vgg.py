@@ -1,4 +1,4 @@
-"""VGG-11 and what the paper made of it (its table 5): a network is a row of widths and a scheme.
+"""VGG-11 and the paper's variants of it (its table 5): a network is a row of widths and a scheme.
 
 Where the printed table and the published counts disagree both networks exist, ``…_printed`` being the table's.
 """
@@ -59,7 +59,7 @@ class VGGConfig(NetworkConfig):
 
 
 class VGG(Network):
-    """3×3 layers in stages, a pooling behind each stage, three fully connected layers."""
+    """3×3 layers in stages, a pooling after each stage, three fully connected layers."""
 
     exceptions = {"fc8": None}  # noqa: RUF012
 

@@ -8,7 +8,7 @@ MEMORY_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def channels_last_(model: nn.Module) -> None:
-    """Lay every tensor out by its own rank: torch's own way knows one rank for a whole network.
+    """Set the memory format of every tensor by its rank; torch's own method takes one rank for a whole network.
 
     A 1×1 kernel fits either format, but its strides name one: after a copy it is that of its gradient, or else buckets
     of gradients would be copied at every step and PyTorch would warn of it.

@@ -1,4 +1,4 @@
-"""Initialization: how wide the initial weights of a plan are drawn.
+"""Initialization: the distributions of the initial weights of a plan.
 
 The paper's rule, σ = sqrt(gain² / Σ hᵢwᵢdᵢ), sums over all groups of a stage, because all of them send gradient
 back to the same input. The paper writes gain² = 2, which is right in front of a ReLU; a stage in front of a
@@ -40,7 +40,7 @@ NORMED_RULE = "pytorch"
 
 @dataclass(frozen=True)
 class Draw:
-    """What the weights of one filter group are drawn from, with zero mean.
+    """The zero-mean distribution of the weights of one filter group.
 
     Attributes:
         shape: Normal with standard deviation ``scale``, or uniform within ±``scale``.
@@ -59,7 +59,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Where a layer stands in its network, as far as its initial weights depend on it.
+    """The surroundings of a layer that its initial weights depend on.
 
     Attributes:
         activation: The non-linearity after the layer, by name; None for none.
@@ -128,7 +128,7 @@ def _paper_identity(plan: LayerPlan, around: Surroundings) -> list[list[Draw]]:
 
 
 def _handing_on(plan: LayerPlan, draws: list[list[Draw]]) -> list[list[Draw]]:
-    """Return draws without biases, in which the first filters of every stage hand on their input."""
+    """Return draws without biases, in which the first filters of every stage pass on their input."""
     filters_space = math.prod(plan.spec.kernel) > 1
     changed = []
     for index, stage in enumerate(plan.stages):

@@ -1,4 +1,4 @@
-"""Initializes a whole network, whatever its layers: ours, torch's convolutions and linear layers."""
+"""Initialize a whole network: layers of basis filters, convolutions and linear layers."""
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -39,7 +39,7 @@ def suited_rule(model: nn.Module) -> str:
 
 
 def rule_for(model: nn.Module, rule: str, *, besides: Sequence[str] = ()) -> str:
-    """Return a rule that was asked for, in place of ``auto`` the one that suits; an unknown one is refused.
+    """Return the name of a rule, with ``auto`` replaced by the one that suits the network.
 
     Args:
         model: The network.

@@ -1,4 +1,4 @@
-"""Reads specs, plans and parameters off torch's modules, so that all else can speak plans."""
+"""Read specs, plans and parameters from torch's modules."""
 
 from collections.abc import Sequence
 from operator import index
@@ -46,7 +46,7 @@ def _numbers(value: Any) -> Any:
 
 
 def plan_of(module: nn.Module) -> LayerPlan | None:
-    """Return the plan that a layer runs: its own, or the dense one; None for all that is not such a layer.
+    """Return the plan that a layer runs: its own, or the dense one; None for other modules.
 
     A linear layer is a convolution with a window of one, and has its plan.
     """
@@ -78,7 +78,7 @@ def stage_weights_of(module: nn.Module) -> list[list[Tensor]]:
 
 
 def refuse_unready(model: nn.Module) -> None:
-    """Raise if something is no network, or its layers do not know their channels yet."""
+    """Raise if something is not a network, or has uninitialized lazy layers."""
     if not isinstance(model, nn.Module):
         raise SpecError(
             f"{model!r:.80} is not a network; give a torch.nn.Module, for instance cruciform.create_model('nin') or "

@@ -1,4 +1,4 @@
-"""Two things that some libraries build into their convolutions, for the layers that replace these."""
+"""Weight standardization and SAME padding, which some libraries build into their convolutions."""
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +32,7 @@ class SamePadding(nn.Module):
 
 
 class StandardizedWeight(nn.Module):
-    """A parametrisation: every filter is shifted and scaled to zero mean and unit variance, and perhaps scaled on.
+    """A parametrization: every filter is shifted and scaled to zero mean and unit variance, and perhaps scaled on.
 
     Args:
         filters: How many filters there are.

@@ -28,7 +28,7 @@ _FOR_OTHERS: ContextVar[bool] = ContextVar("for_other_engines", default=False)
 
 @contextmanager
 def for_other_engines() -> Iterator[None]:
-    """Let networks be exported with their strides, within: other engines compute them rightly, and faster so."""
+    """Export networks with their strides within the block: other engines compute them correctly and faster."""
     token = _FOR_OTHERS.set(True)
     try:
         yield

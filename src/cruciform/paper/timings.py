@@ -144,7 +144,7 @@ def describe_timings(
 
 
 def record_timings(details: Mapping[str, Any], path: Path, *, command: str) -> dict[str, float]:
-    """Write described times into a file of results, and returns its summary."""
+    """Write described times into a file of results, and return its summary."""
     macs = [layer["macs"] for layer in details["layers"]]
     milliseconds = [layer["milliseconds"] for layer in details["layers"]]
     summary = {

@@ -33,7 +33,7 @@ SOURCES: Registry[NetworkLibrary] = Registry("source of networks")
 
 
 def import_library(module: Literal["timm", "torchvision.models", "monai.networks.nets"], extra: str) -> Any:
-    """Import one of the known libraries, or raises with what to install."""
+    """Import one of the known libraries, or raise with what to install."""
     library = module.partition(".")[0]
     try:
         return import_module(module)
@@ -47,7 +47,7 @@ def import_library(module: Literal["timm", "torchvision.models", "monai.networks
 
 
 def checked_name(name: str, names: list[str], source: str) -> str:
-    """Return the name where the library lists it, or raises with the closest ones."""
+    """Return the name where the library lists it, or raise with the closest ones."""
     if name not in names:
         raise UnknownNameError(f"{source} has no network {name!r}.{did_you_mean(name, names)}")
     return name

@@ -194,7 +194,7 @@ def _plans(card: Mapping[str, Any]) -> dict[str, LayerPlan]:
 def _build_base(
     directory: Path, card: Mapping[str, Any], options: Mapping[str, Any]
 ) -> tuple[nn.Module, dict[str, LayerPlan]]:
-    """Build the network that was converted, and returns the plans of its layers."""
+    """Build the network that was converted, and return the plans of its layers."""
     reference, known, plans = card["base"]["reference"], card["base"]["options"], _plans(card)
     if reference is None:
         raise StoreError(

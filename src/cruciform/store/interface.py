@@ -38,7 +38,7 @@ def read_interface(data: Mapping[str, Any], where: str) -> Interface:
 
 
 def check_classes(names: Sequence[str] | None, where: str) -> tuple[str, ...] | None:
-    """Return names of classes, or raises where they are none."""
+    """Return names of classes, or raise if they are none."""
     if names is None:
         return None
     well = (
