@@ -1,4 +1,4 @@
-"""Keeps freed memory for the next step, in place of giving it back to the system and asking for it again.
+"""Keep freed memory for the next step instead of returning it to the system.
 
 Every step, of training or evaluation, allocates and frees the same large tensors. glibc maps each of them again, and
 the system fills its pages with zeros: up to a third of a training step on a CPU.

@@ -1,4 +1,4 @@
-"""The processor: its name, and which short numbers it computes with instructions of its own.
+"""The processor: its name, and which data types it has instructions for.
 
 Engines also compute in bfloat16 where the processor can't: in float32, rounding before and after each operation.
 That is right, and slower than 32 bits throughout. Two processors of one name may differ in it.
@@ -20,7 +20,7 @@ _FIELDS = ("flags", "Features")  # x86, ARM
 
 
 def name() -> str:
-    """Return what the processor calls itself."""
+    """Return the name of the processor."""
     return _fields().get("model name") or platform.processor() or "unknown"
 
 

@@ -108,7 +108,7 @@ class CifarFast(Network):
 
     fitted_on = 5_000
     fitted = ("whiten",)
-    # With the paper's deviations a batch norm behind a pooling lets the gradient grow 100-fold, and learning is slower.
+    # With the paper's std, a batch norm after a pooling lets the gradient grow 100-fold, and learning is slower.
     rule = "identity"
 
     def __init__(self, config: CifarFastConfig) -> None:

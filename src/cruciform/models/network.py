@@ -57,7 +57,7 @@ class NetworkConfig(ABC):
     """Base of all configs: the options that every network takes.
 
     Attributes:
-        num_classes: Classes to tell apart.
+        num_classes: Number of classes.
         in_channels: Channels of the images.
         input_size: Height and width of the images that the network is built for.
         smallest_input: Height and width of the smallest images that the family can be built for.

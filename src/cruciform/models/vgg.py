@@ -25,12 +25,12 @@ class VGGConfig(NetworkConfig):
     """A VGG network.
 
     Attributes:
-        widths: Output channels of the 3×3 layers; a 2×2 max pooling stands behind each inner tuple.
+        widths: Output channels of the 3×3 layers; a 2×2 max pooling follows each inner tuple.
         scheme: How every 3×3 layer is computed.
         global_pool: Whether the last pooling is a global maximum (``gmp``) rather than 2×2.
         stride: Stride of the first layer; the paper trains with 2 on MIT Places.
         hidden: Width of the two hidden fully connected layers.
-        dropout: Dropout behind them.
+        dropout: Dropout after them.
     """
 
     widths: Widths = VGG11

@@ -19,8 +19,8 @@ class NetworkLibrary:
         names: Returns all names.
         build: Builds a network, without trained weights, from its name and options.
         input_size: Returns channels and spatial size of its input, from its name and itself.
-        preprocessing: Returns what is usually done to an image before, from itself, as a recipe says it; None where
-            the library does not tell.
+        preprocessing: Returns the usual preprocessing of a network, as recipes write it; None where the library does
+            not have it.
     """
 
     names: Callable[[], list[str]]
