@@ -84,11 +84,6 @@ class Choice:
     untried: tuple[str, ...]
     layers: tuple[LayerTimes, ...]
 
-    @property
-    def pays(self) -> bool:
-        """Whether basis filters are faster than the equal dense network here."""
-        return self.dense is None or self.timing.best < self.dense.best
-
 
 def choose_build(
     model: nn.Module, setting: EngineSettings, *, on_progress: ProgressCallback = lambda what: None
