@@ -1,31 +1,31 @@
-"""The exception tree. Every message says what was given, what is allowed and what to type.
+"""The exception tree. Every message names what is wrong, the value, what is allowed and what fixes it.
 
 ::
 
     CruciformError
-    ├── SpecError             a convolution that can't exist                    (ValueError)
-    ├── PlanError             a plan that can't exist, or can't be built        (ValueError)
-    │   └── NotLinearError    a plan with no equal single kernel
+    ├── SpecError             an invalid convolution                            (ValueError)
+    ├── PlanError             an invalid plan, or a scheme that does not apply  (ValueError)
+    │   └── NotLinearError    a plan without an equivalent single kernel
     ├── ShapeError            an input that does not fit a network              (ValueError)
-    ├── OptionError           an option that a network does not take            (ValueError)
+    ├── OptionError           an unknown or invalid option                      (ValueError)
     ├── ConversionError       a network or layer that can't be converted        (ValueError)
     ├── StoreError            a model directory that can't be written or read   (ValueError)
-    ├── DamagedError          a directory that is not what was written          (ValueError)
+    ├── DamagedError          a directory that fails its checksums              (ValueError)
     ├── RecipeError           a recipe with a wrong key or value           3    (ValueError)
-    ├── DataError             data that is missing, or not what it claims  4    (ValueError)
-    │   ├── AbsentError       a file that is not there
+    ├── DataError             missing or invalid data                      4    (ValueError)
+    │   ├── AbsentError       a missing file
     │   └── BadSampleError    a sample that can't be read; others can
     ├── CheckpointError       a checkpoint that can't be written or read   5
-    ├── NonFiniteError        a loss or weight that is no number any more  6    (ArithmeticError)
-    ├── RunError              a run that can't be started or gone on with  7
-    ├── DeployError           a network that can't be shipped as asked     8
+    ├── NonFiniteError        a loss, gradient or weight with NaN or Inf   6    (ArithmeticError)
+    ├── RunError              a run that can't be started or resumed       7
+    ├── DeployError           a network that can't be deployed as asked    8
     ├── BudgetError           a budget that can't be met                   9
-    ├── UnknownNameError      a name that no registry knows                     (LookupError)
+    ├── UnknownNameError      an unknown name                                   (LookupError)
     ├── CountError            two counts of one network that disagree
-    ├── DiagnosisError        a network in which no gradient can be measured
+    ├── DiagnosisError        a network whose gradients can't be measured
     └── MissingExtraError     an optional package that is not installed         (ImportError)
 
-    UnverifiedWarning         a converted network that could not be run         (UserWarning)
+    UnverifiedWarning         a converted network that could not be verified    (UserWarning)
     PluginWarning             an entry point of another package that can't be loaded (UserWarning)
 
 The number is the exit code of the command line; 2 where there is none.
@@ -36,14 +36,14 @@ from contextlib import contextmanager
 
 
 def first_line(error: BaseException) -> str:
-    """Returns what an error says in one line, or its kind where it says nothing; a heading with what stands below."""
+    """Return the first line of an error's message, with the next one after a colon; its class if it has none."""
     lines = str(error).splitlines() or [type(error).__name__]
     return f"{lines[0]} {lines[1].strip()}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]
 
 
 @contextmanager
 def reraise_as(kind: "type[CruciformError]", say: Callable[[Exception], str]) -> Iterator[None]:
-    """Tells what others' code raises, each its own errors, as an error of ours; ours go through as they are."""
+    """Reraise errors of other libraries as ``kind`` with the message of ``say``; ours pass unchanged."""
     try:
         yield
     except CruciformError:
@@ -53,33 +53,33 @@ def reraise_as(kind: "type[CruciformError]", say: Callable[[Exception], str]) ->
 
 
 class CruciformError(Exception):
-    """Base of all errors that this library raises on purpose.
+    """Base class of all errors that this library raises on purpose.
 
     Attributes:
-        exit_code: What the command line ends with.
+        exit_code: The exit code of the command line.
     """
 
     exit_code = 2
 
 
 class SpecError(CruciformError, ValueError):
-    """A convolution was described that can't exist."""
+    """A convolution is invalid."""
 
 
 class PlanError(CruciformError, ValueError):
-    """A plan was described that can't exist, or a scheme can't be applied to a convolution."""
+    """A plan is invalid, or a scheme does not apply to a convolution."""
 
 
 class NotLinearError(PlanError):
-    """A plan has no exactly equal single kernel."""
+    """A plan has no exactly equivalent single kernel."""
 
 
 class ShapeError(CruciformError, ValueError):
-    """An input does not fit the layer or network that it was given to."""
+    """An input does not fit a layer or network."""
 
 
 class OptionError(CruciformError, ValueError):
-    """A network was asked for with an option, or a value of it, that it does not take."""
+    """An option, or its value, is not allowed."""
 
 
 class ConversionError(CruciformError, ValueError):
@@ -87,27 +87,27 @@ class ConversionError(CruciformError, ValueError):
 
 
 class StoreError(CruciformError, ValueError):
-    """A model directory can't be written, or is not what was saved."""
+    """A model directory can't be written or read."""
 
 
 class DamagedError(CruciformError, ValueError):
-    """A directory is not what was written into it."""
+    """A directory or file differs from what was written: a checksum fails, or a file is missing."""
 
 
 class RecipeError(CruciformError, ValueError):
-    """A recipe has a key that no recipe has, or a value that it can't take."""
+    """A recipe has an unknown key or an invalid value."""
 
     exit_code = 3
 
 
 class DataError(CruciformError, ValueError):
-    """Data is missing, or is not what it claims to be."""
+    """Data is missing or invalid."""
 
     exit_code = 4
 
 
 class AbsentError(DataError):
-    """A file of a data set is not there: not the same as one that can't be read."""
+    """A file of a data set is missing, as opposed to unreadable."""
 
 
 class BadSampleError(DataError):
@@ -119,10 +119,10 @@ class BadSampleError(DataError):
 
     def __init__(self, number: int, where: str, why: str) -> None:
         super().__init__(f"{where}: {why}")
-        self.number, self._told = number, (number, where, why)
+        self.number, self._arguments = number, (number, where, why)
 
     def __reduce__(self) -> tuple[type["BadSampleError"], tuple[int, str, str]]:  # it travels between processes
-        return BadSampleError, self._told
+        return BadSampleError, self._arguments
 
 
 class CheckpointError(CruciformError):
@@ -132,39 +132,39 @@ class CheckpointError(CruciformError):
 
 
 class NonFiniteError(CruciformError, ArithmeticError):
-    """A loss, a gradient or a weight is not a finite number any more."""
+    """A loss, a gradient or a weight is NaN or Inf."""
 
     exit_code = 6
 
 
 class RunError(CruciformError):
-    """A run can't be started, or not be gone on with, as asked."""
+    """A run can't be started or resumed as asked."""
 
     exit_code = 7
 
 
 class DeployError(CruciformError):
-    """A network can't be brought into an engine, or gives other results there."""
+    """A network can't be deployed to an engine, or its outputs differ there."""
 
     exit_code = 8
 
 
 class BudgetError(CruciformError):
-    """No choice of basis filters fits a budget."""
+    """No choice of schemes fits a budget."""
 
     exit_code = 9
 
 
 class UnknownNameError(CruciformError, LookupError):
-    """A name was asked for that the registry does not hold."""
+    """A name is not registered."""
 
 
 class CountError(CruciformError):
-    """Two independent counts of the same layer disagree, so no total is given."""
+    """Two independent counts of the same layer disagree."""
 
 
 class DiagnosisError(CruciformError):
-    """The doctor could not measure a gradient in this network."""
+    """The gradients of a network can't be measured."""
 
 
 class MissingExtraError(CruciformError, ImportError):
@@ -172,7 +172,7 @@ class MissingExtraError(CruciformError, ImportError):
 
 
 class UnverifiedWarning(UserWarning):
-    """A network was converted, but could not be run to verify that it still does what it did."""
+    """A converted network could not be run to verify the conversion."""
 
 
 class PluginWarning(UserWarning):

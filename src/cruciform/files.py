@@ -38,13 +38,13 @@ _PART = ".part-"
 
 
 def check_regular(path: Path) -> Path:
-    """Returns a path to be read by a library, or raises where it is no regular file; see ``open_regular``."""
+    """Return a path to be read by a library, or raises where it is no regular file; see ``open_regular``."""
     _check_mode(path.stat().st_mode, path)
     return path
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """Opens a regular file, or a link to one, to be read: the one way in which files are read that others may have put.
+    """Open a regular file, or a link to one, to be read: the one way in which files are read that others may have put.
 
     A pipe waits for a writer that may never come, a device may never end, and to open one may do something.
     """
@@ -66,7 +66,7 @@ def _check_mode(mode: int, path: Path) -> None:
 
 
 def read_bytes(path: Path, *, most: int | None = None) -> bytes:
-    """Returns what a regular file holds.
+    """Return what a regular file holds.
 
     Args:
         path: The file.
@@ -75,23 +75,23 @@ def read_bytes(path: Path, *, most: int | None = None) -> bytes:
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if most is not None and size > most:
-            raise OSError(errno.EINVAL, f"Has {size:,} bytes; at most {most:,} are read", str(path))
+            raise OSError(errno.EINVAL, f"Has {size:,} bytes; the limit is {most:,}", str(path))
         return file.read()
 
 
 def read_text(path: Path, *, most: int | None = None) -> str:
-    """Returns the text of a regular file; see ``read_bytes``."""
+    """Return the text of a regular file; see ``read_bytes``."""
     return read_bytes(path, most=most).decode("utf-8")
 
 
 def sha256(path: Path) -> str:
-    """Returns the checksum of a file."""
+    """Return the checksum of a file."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync(path: Path) -> None:
-    """Waits until a file, or the list of names in a directory, is on the disk."""
+    """Wait until a file, or the list of names in a directory, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -101,7 +101,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Waits until no other process is within such a block of this folder; the system lets go of it with the process."""
+    """Wait until no other process is within such a block of this folder; the system lets go of it with the process."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -112,7 +112,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def new_file(path: Path, *, shared: bool = False) -> Iterator[Path]:
-    """Gives a file to write, which takes the place of another when the block ends well: the old or the new, no less.
+    """Yield a file to write, which takes the place of another when the block ends well: the old or the new, no less.
 
     Args:
         path: Its name.
@@ -137,18 +137,18 @@ def new_file(path: Path, *, shared: bool = False) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str, *, shared: bool = False) -> None:
-    """Writes a small file in place of another, as ``new_file`` has it: the old text or the new one, nothing between."""
+    """Write a small file in place of another, as ``new_file`` has it: the old text or the new one, nothing between."""
     with new_file(path, shared=shared) as part:
         part.write_text(text, "utf-8")
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Writes plain data for machines that people can read."""
+    """Write plain data for machines that people can read."""
     path.write_text(printable_json(data, indent=2) + "\n", "utf-8")
 
 
 def read_json(path: Path) -> Any:
-    """Reads plain data that we wrote, or raises where it is none: damaged, or put there by somebody else."""
+    """Read plain data that we wrote, or raises where it is none: damaged, or put there by somebody else."""
     try:
         return json.loads(read_text(path, most=MOST_JSON))
     except (OSError, ValueError, RecursionError) as error:  # deep nesting is no JSON of ours
@@ -159,7 +159,7 @@ def read_json(path: Path) -> Any:
 def new_directory(
     directory: Path, *, manifest: Mapping[str, Any] | None = None, parents: bool = True
 ) -> Iterator[Path]:
-    """Gives a directory to fill, which gets its name when the block ends well and vanishes when it does not.
+    """Yield a directory to fill, which gets its name when the block ends well and vanishes when it does not.
 
     Args:
         directory: The final name. What bears it already is replaced; the caller has asked whether it may be. Where it
@@ -195,9 +195,9 @@ def new_directory(
 
 
 def refuse_own_place(directory: Path) -> None:
-    """Raises where a directory that would be replaced is the one that the user stands in."""
+    """Raise if a directory that would be replaced is the one that the user stands in."""
     if Path.cwd().is_relative_to(directory.resolve()):
-        said = "you are in it, and it would be replaced; give what is written a name of its own, such as ./network"
+        said = "it is the current directory, and would be replaced; write to another one, such as ./network"
         raise OSError(errno.EBUSY, said, str(directory))
 
 
@@ -206,7 +206,7 @@ def _hidden(directory: Path) -> Path:
 
 
 def _remove_forgotten(directory: Path) -> None:
-    """Removes what killed processes left of a directory that is whole by now; not what another may still write."""
+    """Remove what killed processes left of a directory that is whole by now; not what another may still write."""
     for left in directory.parent.glob(f"{_PART}{glob.escape(directory.name)}-{'[0-9a-f]' * 8}"):
         with suppress(OSError):  # another removes it, too
             if time.time() - left.stat().st_mtime > FORGOTTEN:
@@ -230,26 +230,26 @@ def _rename(part: Path, directory: Path) -> None:
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
-    """Returns the manifest of a directory, or raises where anything in it is not what was written."""
+    """Return the manifest of a directory, or raises where anything in it is not what was written."""
     path = directory / MANIFEST
     manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.pop("checksum", None) != _checksum(manifest):
-        raise DamagedError(f"{path} is not what was written: its own checksum differs")
+        raise DamagedError(f"{path} is damaged: its own checksum differs")
     files = manifest.get("files")
     if not isinstance(files, dict):
         raise DamagedError(f"{path} does not list the files of {directory}")
     found = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file()} - {MANIFEST}
     if found != set(files):
         odd = ", ".join(sorted(found ^ set(files)))
-        raise DamagedError(f"{directory} does not hold the files that its {MANIFEST} lists; missing or foreign: {odd}")
+        raise DamagedError(f"{directory} does not have the files that {MANIFEST} lists; missing or unexpected: {odd}")
     for name, checksum in files.items():
         if sha256(directory / name) != checksum:
-            raise DamagedError(f"{directory / name} is not what was written: its checksum differs")
+            raise DamagedError(f"{directory / name} is damaged: its checksum differs")
     return dict(manifest)
 
 
 def is_whole(directory: Path) -> bool:
-    """Tells whether a directory is what was written, by its manifest."""
+    """Return whether a directory is what was written, by its manifest."""
     try:
         read_manifest(directory)
     except DamagedError:
@@ -262,7 +262,7 @@ def _checksum(manifest: Mapping[str, Any]) -> str:
 
 
 def sweep(parent: Path) -> list[Path]:
-    """Removes what killed processes left half written, and returns it. Call it only where nobody else writes.
+    """Remove what killed processes left half written, and returns it. Call it only where nobody else writes.
 
     A directory that only lacks its name, since its process was killed between two names, gets it.
     """

@@ -44,7 +44,7 @@ class FilterGroup:
         numbers = (*self.kernel, *self.dilation, self.filters)
         if len(self.dilation) != len(self.kernel) or set(map(type, numbers)) != {int} or min(numbers) < 1:
             raise PlanError(
-                f"a filter group needs whole numbers above 0, one for each axis, not kernel={self.kernel!r}, "
+                f"a filter group needs positive integers, one per axis; got kernel={self.kernel!r}, "
                 f"dilation={self.dilation!r}, filters={self.filters!r}"
             )
 
@@ -85,7 +85,7 @@ class Stage:
             taps += prod(group.kernel) * group.filters
             if group.kernel != extents:
                 if len(group.kernel) != len(extents):
-                    raise PlanError(f"the groups of the stage {self} differ in rank")
+                    raise PlanError(f"the groups of the stage {self} have different ranks")
                 extents = tuple(map(max, extents, group.kernel))
         object.__setattr__(self, "filters", filters)
         object.__setattr__(self, "taps", taps)
@@ -117,47 +117,51 @@ class LayerPlan:
         owners = [0] * spec.rank
         for index, stage in enumerate(stages):
             if len(stage.extents) != spec.rank:
-                raise PlanError(f"the stage {stage} has rank {len(stage.extents)}, the convolution {spec.rank}")
+                raise PlanError(
+                    f"the stage {stage} has rank {len(stage.extents)}, but the convolution has rank {spec.rank}"
+                )
             if index:
                 self._claim(owners, index)
         object.__setattr__(self, "owners", tuple(owners))
         if stages[-1].filters != spec.out_channels:
             raise PlanError(f"the last stage has {stages[-1].filters} filters; the layer needs {spec.out_channels}")
         if stages[-1].activation is not None:
-            raise PlanError("what follows the last stage belongs to the network; leave its activation out")
+            raise PlanError(
+                "the last stage has an activation; leave it out: the activation after a layer is a module of its own"
+            )
         if spec.groups > 1 and (len(stages) > 1 or len(stages[0].groups) > 1):
             raise PlanError(
-                f"a convolution with groups={spec.groups} can only be planned as one stage of one filter group: "
-                "its channels are split already, and a concatenation would put them in another order"
+                f"a convolution with groups={spec.groups} can only be one stage of one filter group: "
+                "concatenating several groups would reorder its channels"
             )
 
     def _claim(self, owners: list[int], index: int) -> None:
-        """Gives the axes along which a later stage filters to it, by the ownership rule."""
+        """Yield the axes along which a later stage filters to it, by the ownership rule."""
         for axis, extent in enumerate(self.stages[index].extents):
             if extent > 1:
                 if self.stages[owners[axis]].extents[axis] > 1:
                     raise PlanError(
-                        f"stages {owners[axis]} and {index} of {self} both filter along axis {axis}; the window "
-                        "of an axis can be given to one stage only"
+                        f"stages {owners[axis]} and {index} of {self} have kernels longer than 1 along axis {axis}; "
+                        "only one stage may"
                     )
                 owners[axis] = index
 
     # Arithmetic. A stage is named by its index.
 
     def in_channels(self, stage: int) -> int:
-        """Returns ``c``, the channels that the stage reads."""
+        """Return ``c``, the channels that the stage reads."""
         return self.stages[stage - 1].filters if stage else self.spec.in_channels
 
     def weights(self, stage: int) -> int:
-        """Returns the number of weights of the stage, without biases."""
+        """Return the number of weights of the stage, without biases."""
         return self.stages[stage].taps * (self.in_channels(stage) // self.spec.groups)
 
     def fan_out(self, stage: int) -> float:
-        """Returns n̂ = Σ hᵢ·wᵢ·dᵢ, the outputs that one input of the stage reaches (the paper's appendix)."""
+        """Return n̂ = Σ hᵢ·wᵢ·dᵢ, the outputs that one input of the stage reaches (the paper's appendix)."""
         return self.stages[stage].taps / self.spec.groups
 
     def activations(self, after: str | None) -> tuple[str | None, ...]:
-        """Returns the non-linearity that follows each stage, given the one ``after`` the layer."""
+        """Return the non-linearity that follows each stage, given the one ``after`` the layer."""
         return (*(stage.activation for stage in self.stages[:-1]), after)
 
     @property
@@ -166,7 +170,7 @@ class LayerPlan:
         return sum(self.weights(index) + stage.filters * stage.bias for index, stage in enumerate(self.stages))
 
     def macs(self, output_size: Sequence[int], *, count: CountRule = "mul_add") -> int:
-        """Returns the multiply-accumulates for an output of this spatial size.
+        """Return the multiply-accumulates for an output of this spatial size.
 
         Where a later stage strides, the size of what it reads is not settled by the layer's output alone; the
         smallest is taken. ``macs_from_input`` knows it exactly.
@@ -177,11 +181,11 @@ class LayerPlan:
         return self._macs(input_size, output_size, count)
 
     def macs_from_input(self, input_size: Sequence[int], *, count: CountRule = "mul_add") -> int:
-        """Returns the multiply-accumulates for an input of this spatial size."""
+        """Return the multiply-accumulates for an input of this spatial size."""
         return self._macs(input_size, self.spec.output_size(input_size), count)
 
     def group_macs(self, input_size: Sequence[int], *, count: CountRule = "mul_add") -> tuple[tuple[int, ...], ...]:
-        """Returns the multiply-accumulates of each group of each stage for an input of this spatial size."""
+        """Return the multiply-accumulates of each group of each stage for an input of this spatial size."""
         output_size = self.spec.output_size(input_size)
         return tuple(
             tuple(
@@ -217,7 +221,7 @@ class LayerPlan:
     # Geometry.
 
     def stage_spec(self, stage: int) -> ConvSpec:
-        """Returns the dense convolution in whose window the filters of the stage are embedded."""
+        """Return the dense convolution in whose window the filters of the stage are embedded."""
         spec, owned = self.spec, [owner == stage for owner in self.owners]
 
         def here(values: Sequence[Any], elsewhere: object) -> tuple[Any, ...]:
@@ -247,7 +251,7 @@ class LayerPlan:
         """Why the plan has no exactly equal single kernel, or None where it has one."""
         for index, stage in enumerate(self.stages[:-1]):
             if stage.activation:
-                return f"a non-linearity ({stage.activation}) stands after stage {index}"
+                return f"there is a non-linearity ({stage.activation}) after stage {index}"
         return None
 
     @property
@@ -262,7 +266,7 @@ class LayerPlan:
         return tuple(index for index, stage in enumerate(self.stages) if index < last and stage.bias)
 
     def _pads(self, stage: int) -> bool:
-        """Whether a group of the stage reads beyond its input: by the layer's padding, or out of its window."""
+        """Return whether a group of the stage reads beyond its input: by the layer's padding, or out of its window."""
         groups = (group_padding(self.stage_spec(stage), group) for group in self.stages[stage].groups)
         return any(pad > 0 for pads in groups for pair in pads for pad in pair)
 
@@ -272,7 +276,7 @@ class LayerPlan:
         return " → ".join(map(str, self.stages))
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the plan as plain data, ready for JSON."""
+        """Return the plan as plain data, ready for JSON."""
         return {
             "format": PLAN_FORMAT,
             "spec": self.spec.to_dict(),
@@ -291,28 +295,28 @@ class LayerPlan:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "LayerPlan":
-        """Returns the plan that ``to_dict`` described; unknown, missing or ill-typed parts are refused."""
+        """Return the plan that ``to_dict`` described; unknown, missing or ill-typed parts are refused."""
         check_keys(data, {"format", "spec", "stages"}, "a plan", PlanError)
         if data["format"] != PLAN_FORMAT:
-            raise PlanError(f"plan format {data['format']!r} is not {PLAN_FORMAT}, the one known to this version")
+            raise PlanError(f"plan format {data['format']!r} is not supported; this version reads format {PLAN_FORMAT}")
         return cls(ConvSpec.from_dict(data["spec"]), tuple(map(_read_stage, _items(data["stages"], "stages"))))
 
     def to_json(self) -> str:
-        """Returns the plan as one line of JSON."""
+        """Return the plan as one line of JSON."""
         return json.dumps(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str) -> "LayerPlan":
-        """Returns the plan that ``to_json`` wrote."""
+        """Return the plan that ``to_json`` wrote."""
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise PlanError(f"a plan is written as JSON; {error}") from error
+            raise PlanError(f"a plan must be valid JSON: {error}") from error
         return cls.from_dict(data)
 
 
 def embedding_offset(window: int, kernel: int, dilation: int) -> int:
-    """Returns where a kernel starts when it is embedded at the center of a window, in taps of the window.
+    """Return where a kernel starts when it is embedded at the center of a window, in taps of the window.
 
     Rounds down where the difference is odd. Below 0 where the kernel reaches out of the window.
     """
@@ -320,7 +324,7 @@ def embedding_offset(window: int, kernel: int, dilation: int) -> int:
 
 
 def group_padding(spec: ConvSpec, group: FilterGroup) -> Pads:
-    """Returns the padding of one group by the embedding law; a number below 0 means that input is cut off."""
+    """Return the padding of one group by the embedding law; a number below 0 means that input is cut off."""
     pads = []
     for axis, (before, after) in enumerate(spec.padding):
         window, tap = spec.kernel[axis], spec.dilation[axis]

@@ -15,18 +15,18 @@ T = TypeVar("T")
 
 
 def did_you_mean(given: str, known: Iterable[str], *, most: int = 3) -> str:
-    """Returns ``" Did you mean 'lr' or 'sf'?"``, or nothing where no known name is close."""
+    """Return ``" Did you mean 'lr' or 'sf'?"``, or nothing where no known name is close."""
     close = close_names(given, known, most=most)
     return f" Did you mean {or_list(close)}?" if close else ""
 
 
 def close_names(given: str, known: Iterable[str], *, most: int = 3) -> list[str]:
-    """Returns the known names that are close to what was given, the closest first."""
+    """Return the known names that are close to what was given, the closest first."""
     return get_close_matches(given, list(known), n=most, cutoff=0.5)
 
 
 def or_list(names: Iterable[str]) -> str:
-    """Returns ``'lr' or 'sf'``."""
+    """Return ``'lr' or 'sf'``."""
     return " or ".join(repr(name) for name in names)
 
 
@@ -48,18 +48,18 @@ class Registry(Generic[T]):
         self._is_complete = package is None and group is None
 
     def add(self, name: str, item: T) -> T:
-        """Registers one item; a name can be taken once only."""
+        """Register one item; a name can be taken once only."""
         if name in self._items:
-            raise ValueError(f"the {self._kind} {name!r} is registered already; choose another name")
+            raise ValueError(f"the {self._kind} {name!r} is already registered; choose another name")
         self._items[name] = item
         return item
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Registers the decorated item under ``name``."""
+        """Register the decorated item under ``name``."""
         return lambda item: self.add(name, item)
 
     def get(self, name: str, *, besides: Iterable[str] = ()) -> T:
-        """Returns the item, or raises with the closest names.
+        """Return the item, or raises with the closest names.
 
         Args:
             name: What it is registered as.
@@ -76,7 +76,7 @@ class Registry(Generic[T]):
         )
 
     def names(self) -> list[str]:
-        """Returns all names in the order of registration."""
+        """Return all names in the order of registration."""
         self._complete()
         return list(self._items)
 
@@ -85,7 +85,7 @@ class Registry(Generic[T]):
         return list(self._items)
 
     def items(self) -> Iterator[tuple[str, T]]:
-        """Yields (name, item) in the order of registration."""
+        """Yield (name, item) in the order of registration."""
         self._complete()
         yield from self._items.items()
 
@@ -95,7 +95,7 @@ class Registry(Generic[T]):
         return name in self._items
 
     def _complete(self) -> None:
-        """Imports what registers itself, once; a plugin that fails is named in a warning, and left out."""
+        """Import what registers itself, once; a plugin that fails is named in a warning, and left out."""
         if self._is_complete:
             return
         self._is_complete = True

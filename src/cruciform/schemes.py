@@ -65,7 +65,7 @@ def cross(
     shapes: Sequence[str] | None = None,
     block: int = 1,
 ) -> Scheme:
-    """Returns a scheme of filters of several shapes side by side, and perhaps a join after them.
+    """Return a scheme of filters of several shapes side by side, and perhaps a join after them.
 
     Args:
         width: Basis filters as a multiple of the layer's output channels; needs a join unless 1.
@@ -79,13 +79,13 @@ def cross(
             16 filters at a time, and as long for a part of them.
     """
     if not (0 < width < float("inf") and 0 <= full <= 1):
-        raise PlanError(f"width must be above 0 and full from 0 to 1, not {width=}, {full=}")
+        raise PlanError(f"width must be positive and full in [0, 1]; got {width=}, {full=}")
     if width != 1 and not join:
         raise PlanError(f"width={width} needs join=True: without a join the basis filters are the layer's outputs")
     if shapes is not None and not shapes:
-        raise PlanError("shapes=() leaves no basis filter; leave shapes out for a line along each axis")
+        raise PlanError("shapes=() leaves no basis filters; omit shapes for 1-D filters along every axis")
     if block < 1:
-        raise PlanError(f"block must be 1 or more, not {block}")
+        raise PlanError(f"block must be at least 1; got {block}")
     chosen = None if shapes is None else tuple(shapes)
     join_shape = "1" if join is True else join
     written = [*(() if chosen == (PLANE_SHAPES,) else chosen or ()), *([join] if isinstance(join, str) else ())]
@@ -130,13 +130,13 @@ def axial(spec: ConvSpec) -> LayerPlan:
 
 
 def make_plan(spec: ConvSpec, scheme: str | Scheme = "lr") -> LayerPlan:
-    """Returns the plan of a scheme, given by its name or as a function, for a convolution."""
+    """Return the plan of a scheme, given by its name or as a function, for a convolution."""
     return (find_scheme(scheme) if isinstance(scheme, str) else scheme)(spec)
 
 
 @lru_cache
 def find_scheme(text: str) -> Scheme:
-    """Returns the scheme of a name, or the member of ``cross`` that is written as ``cross:full=0.25,join``."""
+    """Return the scheme of a name, or the member of ``cross`` that is written as ``cross:full=0.25,join``."""
     family, colon, options = text.partition(":")
     if not colon or family != "cross":
         return SCHEMES.get(text)
@@ -151,8 +151,8 @@ def find_scheme(text: str) -> Scheme:
             chosen[key] = readers[key](value)
         except (KeyError, ValueError):
             raise PlanError(
-                f"the scheme {text!r} has an option {option!r}; write width=0.5, full=0.25, block=16, join, "
-                "join=kx1 or shapes=kx1+1xk, with commas between them: 'cross:full=0.25,join'"
+                f"the scheme {text!r} has an unknown or invalid option {option!r}; write width=0.5, full=0.25, "
+                "block=16, join, join=kx1 or shapes=kx1+1xk, separated by commas: 'cross:full=0.25,join'"
             ) from None
     return cross(**chosen)
 
@@ -160,15 +160,15 @@ def find_scheme(text: str) -> Scheme:
 def _refuse_groups(spec: ConvSpec, scheme: str) -> None:
     if spec.groups > 1:
         raise PlanError(
-            f"the scheme {scheme} is for convolutions with groups=1, not groups={spec.groups}: a grouped or "
-            "depthwise convolution is sparse already. Keep it with the scheme 'full'"
+            f"the scheme {scheme} needs groups=1, not groups={spec.groups}: a grouped or depthwise convolution is "
+            "sparse already. Keep it with the scheme 'full'"
         )
 
 
 def _share_out(
     basis: int, full: float, window: Ints, shapes: Sequence[tuple[Ints, Ints]], block: int
 ) -> tuple[FilterGroup, ...]:
-    """Splits the basis filters: the full share first, the rest evenly, what is left over to the first shapes.
+    """Split the basis filters: the full share first, the rest evenly, what is left over to the first shapes.
 
     Shapes that are the same, such as a line and the whole window in 1-D, become one group.
     """
@@ -187,7 +187,7 @@ def _share_out(
 
 
 def _refuse_slips(shapes: Sequence[str]) -> None:
-    """Raises where no window can have these shapes, whatever its rank: no layer's own reason, but a slip."""
+    """Raise if no window can have these shapes, whatever its rank: no layer's own reason, but a slip."""
     for rank in range(1, MAX_RANK + 1):
         try:
             for text in shapes:
@@ -196,7 +196,7 @@ def _refuse_slips(shapes: Sequence[str]) -> None:
             return
         except (PlanError, SpecError) as error:
             problem = error
-    raise PlanError(f"no window of 1 to {MAX_RANK} axes can have {' and '.join(shapes)}: {problem}")
+    raise PlanError(f"no kernel of rank 1 to {MAX_RANK} can have {' and '.join(shapes)}: {problem}")
 
 
 @lru_cache(maxsize=4096)
@@ -213,15 +213,15 @@ def _shapes(chosen: tuple[str, ...] | None, window: Ints) -> tuple[tuple[Ints, I
 
 @lru_cache(maxsize=4096)
 def _shape(text: str, window: Ints) -> tuple[Ints, Ints]:
-    """Reads a shape such as ``kx1``, ``1x5`` or ``3x3@2``: (kernel, dilation). One number stands for all axes."""
+    """Read a shape such as ``kx1``, ``1x5`` or ``3x3@2``: (kernel, dilation). One number stands for all axes."""
     extents, _, spread = text.lower().replace("×", "x").partition("@")
     try:
         kernel = _numbers(extents, window)
         dilation = _numbers(spread, window) if spread else (1,) * len(window)
     except ValueError:
         raise PlanError(
-            f"the shape {text!r} does not fit a window of rank {len(window)}; write one extent for each axis, "
-            "'k' for the window's own, and '@2' behind for a dilation: 'kx1', '1x5', '3x3@2'"
+            f"the shape {text!r} does not fit a kernel of rank {len(window)}; write one size per axis, 'k' for the "
+            "layer's own kernel size, then '@2' for a dilation: 'kx1', '1x5', '3x3@2'"
         ) from None
     return kernel, dilation
 

@@ -20,7 +20,7 @@ MAX_RANK = 3
 
 
 def span(kernel: int, dilation: int) -> int:
-    """Returns how many positions a dilated kernel reaches over along one axis."""
+    """Return how many positions a dilated kernel reaches over along one axis."""
     return (kernel - 1) * dilation + 1
 
 
@@ -75,7 +75,7 @@ class ConvSpec:
         object.__setattr__(self, "padding", _paddings(self.padding, self.kernel, self.stride, self.dilation))
         c, d, groups = self.in_channels, self.out_channels, self.groups
         if not (type(c) is int and type(d) is int and type(groups) is int and c > 0 and d > 0 and groups > 0):
-            raise SpecError(f"channels and groups must be whole numbers above 0, not {c=}, {d=}, {groups=}")
+            raise SpecError(f"in_channels, out_channels and groups must be positive integers; got {c}, {d}, {groups}")
         if groups > 1 and (c % groups or d % groups):
             raise SpecError(f"groups={groups} must divide the {c} input and the {d} output channels")
         if type(self.bias) is not bool:
@@ -100,21 +100,21 @@ class ConvSpec:
         return weights + self.out_channels * self.bias
 
     def output_size(self, input_size: Sequence[int]) -> Ints:
-        """Returns the spatial size of the output, or raises where the window does not fit the input."""
+        """Return the spatial size of the output, or raises where the window does not fit the input."""
         self.check_rank(input_size)
         sizes = []
         for n, reach, step, (before, after) in zip(input_size, self.span, self.stride, self.padding, strict=True):
             room = n + before + after - reach
             if room < 0:
                 raise ShapeError(
-                    f"an input of {join_sizes(input_size)} is smaller than the window of {join_sizes(self.span)} "
-                    f"with padding {self.padding}; give at least {join_sizes(self.input_size((1,) * self.rank))}"
+                    f"an input of {join_sizes(input_size)} is smaller than the kernel, {join_sizes(self.span)}, "
+                    f"with padding {self.padding}; it must be at least {join_sizes(self.input_size((1,) * self.rank))}"
                 )
             sizes.append(room // step + 1)
         return tuple(sizes)
 
     def input_size(self, output_size: Sequence[int]) -> Ints:
-        """Returns the smallest spatial size of an input with this output size."""
+        """Return the smallest spatial size of an input with this output size."""
         self.check_rank(output_size)
         return tuple(
             max(1, (n - 1) * step + reach - before - after)
@@ -122,29 +122,29 @@ class ConvSpec:
         )
 
     def macs(self, output_size: Sequence[int], *, count: CountRule = "mul_add") -> int:
-        """Returns the multiply-accumulates of the dense convolution for an output of this spatial size."""
+        """Return the multiply-accumulates of the dense convolution for an output of this spatial size."""
         self.check_rank(output_size)
         biases = self.out_channels * self.bias
         return count_macs(self.params - biases, biases, prod(output_size), count)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the spec as plain data, ready for JSON."""
+        """Return the spec as plain data, ready for JSON."""
         return {field.name: _listed(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "ConvSpec":
-        """Returns the spec that ``to_dict`` described; unknown or missing keys are refused."""
+        """Return the spec that ``to_dict`` described; unknown or missing keys are refused."""
         check_keys(data, {field.name for field in fields(cls)}, "a convolution", SpecError)
         return cls(**data)
 
     def check_rank(self, size: Sequence[int]) -> None:
-        """Raises unless a spatial size has as many axes as the convolution."""
+        """Raise unless a spatial size has as many axes as the convolution."""
         if len(size) != self.rank:
-            raise ShapeError(f"a {self.rank}-D convolution needs {self.rank} sizes, not {join_sizes(size)}")
+            raise ShapeError(f"a {self.rank}-D convolution needs {self.rank} spatial sizes; got {join_sizes(size)}")
 
 
 def count_macs(weights: int, biases: int, positions: int, count: CountRule) -> int:
-    """Returns the multiply-accumulates of ``weights`` used once at each output position.
+    """Return the multiply-accumulates of ``weights`` used once at each output position.
 
     ``mul_add`` counts one for each weight at each position and nothing for biases. ``paper`` adds one for each
     bias, once and not per position: the rule that reproduces every published number of the paper.
@@ -157,14 +157,14 @@ def count_macs(weights: int, biases: int, positions: int, count: CountRule) -> i
 
 
 def join_sizes(sizes: Sequence[int]) -> str:
-    """Returns sizes as people write them: ``3×1``."""
+    """Return sizes as people write them: ``3×1``."""
     return "×".join(str(size) for size in sizes)
 
 
 def check_keys(data: object, known: set[str], what: str, error: type[ValueError]) -> None:
-    """Raises unless ``data`` is a mapping with exactly the known keys."""
+    """Raise unless ``data`` is a mapping with exactly the known keys."""
     if not isinstance(data, Mapping):
-        raise error(f"{what} is described by a mapping, not by {type(data).__name__}")
+        raise error(f"{what} must be a mapping, not {type(data).__name__}")
     unknown, missing = sorted(map(str, set(data) - known)), sorted(known - set(data))
     if unknown or missing:
         raise error(f"{what} needs exactly the keys {sorted(known)}; unknown: {unknown}, missing: {missing}")
@@ -179,7 +179,7 @@ def _rank_of(*values: object) -> int:
         # Nothing names more than one axis: a tuple of one is 1-D, a bare number is the usual 2-D.
         rank = 1 if isinstance(values[0], (tuple, list)) else 2
     if rank > MAX_RANK:
-        raise SpecError(f"convolutions of rank 1 to {MAX_RANK} are known; {values[0]!r} has rank {rank}")
+        raise SpecError(f"convolutions of rank 1 to {MAX_RANK} are supported; {values[0]!r} has rank {rank}")
     return rank
 
 
@@ -189,10 +189,10 @@ def _per_axis(name: str, value: object, rank: int) -> Ints:
     elif isinstance(value, (tuple, list)) and len(value) in (1, rank):
         numbers = tuple(value) if len(value) == rank else tuple(value) * rank
     else:
-        raise SpecError(f"{name}={value!r} must be one whole number or {rank}, one for each axis")
+        raise SpecError(f"{name}={value!r} must be one integer, or {rank}: one per axis")
     for number in numbers:
         if type(number) is not int or number < 1:
-            raise SpecError(f"{name}={value!r} must hold whole numbers above 0")
+            raise SpecError(f"{name}={value!r} must be positive integers")
     return numbers
 
 
@@ -201,7 +201,7 @@ def _paddings(value: object, kernel: Ints, stride: Ints, dilation: Ints) -> Pads
         if value == "valid":
             return ((0, 0),) * len(kernel)
         if value != "same":
-            raise SpecError(f"padding={value!r} is not a number, a pair for each axis, 'same' or 'valid'")
+            raise SpecError(f"padding={value!r} must be a number, a pair per axis, 'same' or 'valid'")
         if any(step != 1 for step in stride):
             raise SpecError(f"padding='same' needs stride 1, as in torch; stride is {stride}")
         totals = [span(k, step) - 1 for k, step in zip(kernel, dilation, strict=True)]
@@ -212,7 +212,7 @@ def _paddings(value: object, kernel: Ints, stride: Ints, dilation: Ints) -> Pads
     pads = tuple((entry, entry) if type(entry) is int else tuple(entry) for entry in entries)
     for pair in pads:
         if len(pair) != 2 or any(type(number) is not int or number < 0 for number in pair):
-            raise SpecError(f"padding={value!r} must hold whole numbers from 0, or (before, after) pairs of them")
+            raise SpecError(f"padding={value!r} must be integers of at least 0, or (before, after) pairs of them")
     return pads if len(pads) == len(kernel) else pads * len(kernel)
 
 

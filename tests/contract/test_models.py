@@ -53,7 +53,7 @@ def test_the_same_seed_gives_the_same_network(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_network_refuses_images_of_other_channels(name: str) -> None:
-    with pytest.raises(ShapeError, match=r"reads \(batch, 3, height, width\), not"):
+    with pytest.raises(ShapeError, match=r"takes inputs of \(batch, 3, height, width\), not"):
         create_model(name, input_size=small(name))(torch.zeros(1, 1, small(name), small(name)))
 
 
@@ -71,7 +71,7 @@ def test_wrong_names_and_options_are_refused_with_what_is_right() -> None:
         create_model("vgg11_gpm")
     with pytest.raises(OptionError, match="vgg11 has no option 'classes'. Did you mean 'num_classes'"):
         create_model("vgg11", classes=10)
-    with pytest.raises(OptionError, match="num_classes must be a whole number above 0, not 0"):
+    with pytest.raises(OptionError, match="num_classes must be a positive integer, not 0"):
         create_model("nin", num_classes=0)
     with pytest.raises(OptionError, match="second_pool='mean' is neither"):
         create_model("nin", second_pool="mean")
@@ -82,9 +82,9 @@ def test_wrong_names_and_options_are_refused_with_what_is_right() -> None:
 
 
 def test_images_of_another_size_than_the_classifier_was_built_for_are_refused_with_what_to_type() -> None:
-    with pytest.raises(ShapeError, match="read 1×1 maps, not 2×2; .* input_size="):
+    with pytest.raises(ShapeError, match="take 1×1 feature maps, not 2×2; .* input_size="):
         create_model("vgg11", input_size=32)(torch.zeros(1, 3, 64, 64))
-    with pytest.raises(ShapeError, match="reads 1×1 maps, not 2×2; .* input_size="):
+    with pytest.raises(ShapeError, match="takes 1×1 feature maps, not 2×2; .* input_size="):
         create_model("googlenet", input_size=224).eval()(torch.zeros(1, 3, 256, 256))
 
 

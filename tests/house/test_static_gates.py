@@ -15,7 +15,7 @@ FORBIDDEN_BUILTINS = {"eval", "exec", "compile", "__import__"}
 FORBIDDEN_METHODS = {"extractall", "extract", "unpack_archive", "popen"}
 # Imports by a name that is not written out, and why each is none from data.
 IMPORTS_BY_NAME = {
-    "__init__.py": "the front door's own table of names",
+    "__init__.py": "the table of public names",
     "registry.py": "modules of our own packages, and entry points of installed ones",
     "sources/own_code.py": "package.module:function, as python -m would; never of what was read from a file",
     "sources/network_library.py": "the names of the libraries that sources stand for",

@@ -120,7 +120,7 @@ def test_an_input_smaller_than_the_window_is_refused_and_not_answered(data: st.D
     if plan.spec.padding_mode != "zeros" or least[axis] == 1:
         return
     sizes = [n - (a == axis) for a, n in enumerate(least)]
-    with pytest.raises(ShapeError, match="smaller than the window"):
+    with pytest.raises(ShapeError, match="smaller than the kernel"):
         plan.spec.output_size(sizes)
-    with pytest.raises(ShapeError, match="smaller than the window"):
+    with pytest.raises(ShapeError, match="smaller than the kernel"):
         layer_of(plan, 0)(torch.zeros(1, plan.spec.in_channels, *sizes, dtype=torch.float64))

@@ -51,7 +51,7 @@ def test_an_input_without_batch_is_taken_as_torch_takes_it() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 4, 7, 7), (7, 7), (1, 3, 7, 7, 7)])
 def test_an_input_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ShapeError, match=r"reads \(batch, 3, 2 sizes\), not"):
+    with pytest.raises(ShapeError, match=r"takes inputs of \(batch, 3, 2 spatial sizes\), not"):
         CompositeConv(make_plan(SPEC, "lr"))(torch.zeros(shape))
 
 
@@ -101,7 +101,7 @@ def test_an_inner_non_linearity_is_run_and_has_no_single_kernel() -> None:
     hidden = torch.nn.functional.conv2d(x, layer.weight_0_0, layer.bias_0_0, padding=(0, 1)).relu()
     expected = torch.nn.functional.conv2d(hidden, layer.weight_1_0, layer.bias_1_0, padding=(1, 0))
     torch.testing.assert_close(layer(x), expected)
-    with pytest.raises(NotLinearError, match=r"a non-linearity \(relu\) stands after stage 0"):
+    with pytest.raises(NotLinearError, match=r"a non-linearity \(relu\) after stage 0"):
         layer.dense_kernel()
 
 

@@ -49,10 +49,10 @@ def test_every_convolution_is_reported_with_what_became_of_it() -> None:
     assert {row.names[0]: (row.action, row.reason) for row in report.layers} == {
         "first": ("replaced", ""),
         "shared": ("replaced", ""),
-        "grouped": ("skipped", "grouped (groups=2): sparse already"),
-        "depthwise": ("skipped", "depthwise (groups=8): sparse already"),
-        "pointwise": ("skipped", "1×1: no window to save on"),
-        "line": ("skipped", "1×3: a line already"),
+        "grouped": ("skipped", "grouped (groups=2): already sparse"),
+        "depthwise": ("skipped", "depthwise (groups=8): already sparse"),
+        "pointwise": ("skipped", "1×1: nothing to save"),
+        "line": ("skipped", "1×3: already a 1-D filter"),
         "up": ("skipped", "a transposed convolution"),
         "last": ("replaced", ""),
     }
@@ -113,7 +113,7 @@ def test_converting_twice_is_converting_once() -> None:
     once = convert(Small(), "lr-join").model
     twice, report = convert(once, "lr")
     assert report.replaced == 0
-    assert {row.reason for row in report.layers} >= {"made of basis filters already"}
+    assert {row.reason for row in report.layers} >= {"already made of basis filters"}
     assert list(twice.state_dict()) == list(once.state_dict())
 
 
@@ -151,7 +151,7 @@ def test_rules_choose(rule: where.Where, replaced: list[str]) -> None:
     report = plan_conversion(Small(), "lr", where=rule, input_size=SIZE)
     assert [row.names[0] for row in report.layers if row.action == "replaced"] == replaced
     kept = [row for row in report.layers if row.action == "kept"]
-    assert all(row.reason == f"not among those asked for: {rule.text}" for row in kept)
+    assert all(row.reason == f"excluded by where: {rule.text}" for row in kept)
 
 
 def test_schemes_by_name_and_protection() -> None:
@@ -161,7 +161,7 @@ def test_schemes_by_name_and_protection() -> None:
     assert rows["shared"] == ("kept", "the scheme keeps it dense")
     assert rows["last"] == ("kept", "protected")
     partial = plan_conversion(Small(), {"first": "lr"})
-    assert "no pattern of the scheme matches its name" in {row.reason for row in partial.layers}
+    assert "no scheme pattern matches its name" in {row.reason for row in partial.layers}
 
 
 def test_constraint_accepted_and_ignored() -> None:
@@ -187,11 +187,15 @@ def test_constraint_accepted_and_ignored() -> None:
         (
             {"protect": ["pointwise"]},
             "'pointwise' of protect",
-            r"skipped anyway \(pointwise: 1×1: no window to save on",
+            r"skipped anyway \(pointwise: 1×1: nothing to save",
         ),
         ({"protect": ["first", "gr*"]}, "'gr*' of protect", r"skipped anyway \(grouped: grouped"),
         ({"scheme": {"up": "sf", "*": "lr"}}, "'up' of the scheme", r"\(up: a transposed convolution\)"),
-        ({"scheme": {"*": "lr", "first": "full"}}, "'first' of the scheme", "earlier patterns match all that it does"),
+        (
+            {"scheme": {"*": "lr", "first": "full"}},
+            "'first' of the scheme",
+            "earlier patterns match the same convolutions",
+        ),
     ],
 )
 def test_a_pattern_that_changes_nothing_is_named(rules: dict[str, Any], pattern: str, why: str) -> None:
@@ -232,7 +236,7 @@ def test_wrappers_are_refused_with_what_to_do() -> None:
 
 def test_parametrised_and_hooked_convolutions_are_refused_with_what_to_do() -> None:
     normed = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3)))
-    with pytest.raises(ConversionError, match="0 can't be converted: its weight is parametrised .* or protect it"):
+    with pytest.raises(ConversionError, match="0 can't be converted: its weight is parametrized .* or protect it"):
         convert(normed, "lr")
     assert convert(normed, "lr", protect=["0"]).report.replaced == 0
     hooked = Small()
@@ -251,7 +255,7 @@ def test_a_convolution_kept_in_a_plain_list_is_refused_and_not_left_in_use() -> 
         def forward(self, x: Tensor) -> Tensor:
             return self.order[0](x)
 
-    with pytest.raises(ConversionError, match="conv is also kept in order"):
+    with pytest.raises(ConversionError, match="conv is also referenced in order"):
         convert(Hidden(), "lr")
 
 
@@ -267,7 +271,7 @@ def test_a_convolution_kept_in_a_plain_list_is_refused_and_not_left_in_use() -> 
 def test_a_convolution_is_found_however_deep_it_is_kept(hide: Callable[[nn.Module], object]) -> None:
     model = nn.Sequential(nn.Conv2d(3, 3, 3))
     model.kept = hide(model[0])
-    with pytest.raises(ConversionError, match="0 is also kept in kept"):
+    with pytest.raises(ConversionError, match="0 is also referenced in kept"):
         convert(model, "lr")
 
 
@@ -288,24 +292,24 @@ def test_a_report_is_printed_for_people() -> None:
     assert [" ".join(row.split()) for row in shown[:3]] == [
         "0 3×3, 4 → 4 [3×1: 2 ‖ 1×3: 2] 148 → 52 – –",
         "1 3×3, 4 → 1 [3×1: 1] 37 → 13 – –",
-        "2 1×1, 1 → 4 skipped: 1×1: no window to save on 8 – –",
+        "2 1×1, 1 → 4 skipped: 1×1: nothing to save 8 – –",
     ]
     assert shown[3:] == [
         "3 convolutions: 2 replaced, 0 kept, 1 skipped; parameters 193 → 73 (37.8%)",
-        "1: no filter of 1 looks along axis 1 of the window; to keep it dense, protect it",
+        "1: none of its 1 filters extends along axis 1; protect it to keep it dense",
     ]
 
 
 def test_axes_that_no_filter_looks_along_are_told() -> None:
     report = plan_conversion(nn.Sequential(nn.Conv3d(4, 4, 3), nn.Conv3d(4, 2, 3)), "cross3")
-    assert report.warnings == ("1: no filter of 2 looks along axis 2 of the window; to keep it dense, protect it",)
+    assert report.warnings == ("1: none of its 2 filters extends along axis 2; protect it to keep it dense",)
     assert report.replaced == 2
 
 
 def test_a_lazy_layer_is_refused_with_what_to_do() -> None:
     model = nn.Sequential(nn.LazyConv2d(4, 3))
     for work in (plan_conversion, initialize_, lambda model: profile(model, (3, 8, 8))):
-        with pytest.raises(SpecError, match="0 is lazy: its channels are not known; run the network once first"):
+        with pytest.raises(SpecError, match="0 is a lazy layer whose channels are unknown; run the network once first"):
             work(model)
     model(torch.zeros(1, 3, 8, 8))
     assert convert(model, "lr").report.replaced == 1
@@ -329,7 +333,7 @@ def test_an_unknown_subclass_is_left_alone_and_named() -> None:
             return F.conv2d(x, self.weight.abs())
 
     report = plan_conversion(nn.Sequential(Odd(3, 3, 3)), "lr")
-    assert report.layers[0].reason.endswith("Odd has a forward of its own")
+    assert report.layers[0].reason.endswith("Odd overrides forward")
 
 
 @pytest.mark.parametrize("variant", ["sf", "lr", "lr_join"])

@@ -86,7 +86,7 @@ KEEP: dict[str, Callable[[Any], object]] = {
 def test_whatever_keeps_a_convolution_is_found(keep: Callable[[Any], object], change: Callable[..., object]) -> None:
     model = Two()
     vars(model)["kept"] = keep(model.second)  # by assignment torch would register a proxy as a module
-    with pytest.raises(ConversionError, match=r"^second is also kept in kept, .*protect=\['second'\]"):
+    with pytest.raises(ConversionError, match=r"^second is also referenced in kept, .*protect=\['second'\]"):
         change(model)
     assert plan_conversion(model, protect=["second"]).replaced == 1
     assert type(model.second) is nn.Conv2d
@@ -108,7 +108,7 @@ def test_whatever_keeps_a_convolution_is_found(keep: Callable[[Any], object], ch
 def test_whatever_keeps_a_weight_is_found(keep: Callable[[Any], object], what: str, change: Any) -> None:
     model = Two()
     model.kept = keep(model.second)  # type: ignore[assignment]
-    with pytest.raises(ConversionError, match=f"^{what} is also kept in kept"):
+    with pytest.raises(ConversionError, match=f"^{what} is also referenced in kept"):
         change(model)
 
 
@@ -120,7 +120,7 @@ def test_a_convolution_in_the_slots_of_its_own_network_is_found() -> None:
             super().__init__()
             WithSlots.hidden.__set__(self, self.first)  # type: ignore[attr-defined]
 
-    with pytest.raises(ConversionError, match="first is also kept in hidden"):
+    with pytest.raises(ConversionError, match="first is also referenced in hidden"):
         plan_conversion(WithSlots())
 
 
@@ -128,14 +128,14 @@ def test_a_convolution_in_the_slots_of_its_own_network_is_found() -> None:
 def test_a_convolution_in_the_default_of_a_method_is_found(wrap: Callable[[Any], Any]) -> None:
     model = Two()
     model.__class__ = type("Odd", (Two,), {"method": wrap(with_default(model.first))})
-    with pytest.raises(ConversionError, match=r"first is also kept in Odd\.method"):
+    with pytest.raises(ConversionError, match=r"first is also referenced in Odd\.method"):
         plan_conversion(model)
 
 
 def test_a_convolution_within_a_module_that_is_not_registered_is_found() -> None:
     model = Two()
     model.order = [nn.Sequential(model.first, nn.ReLU())]  # type: ignore[assignment]
-    with pytest.raises(ConversionError, match="first is also kept in order"):
+    with pytest.raises(ConversionError, match="first is also referenced in order"):
         plan_conversion(model)
 
 
@@ -211,7 +211,7 @@ def test_without_the_search_a_hidden_convolution_would_stay_in_use(monkeypatch: 
 
     model = Hidden()
     model.kept = weakref.ref(model.first)  # type: ignore[assignment]
-    with pytest.raises(ConversionError, match="first is also kept in kept"):
+    with pytest.raises(ConversionError, match="first is also referenced in kept"):
         convert(model)
     monkeypatch.setattr(planning, "hidden_references", lambda *_: iter(()))
     with pytest.warns(UserWarning, match="not verified"):

@@ -57,7 +57,8 @@ def test_weights_that_are_read_directly_are_refused_by_the_name_of_their_layer(
 ) -> None:
     model = network()
     with pytest.raises(
-        ConversionError, match=rf"reads 'weight' of {name} in {mode} mode, .*; protect it with protect=\['{name}'\]"
+        ConversionError,
+        match=rf"reads the attribute 'weight' of {name} in {mode} mode, .*; protect it with protect=\['{name}'\]",
     ):
         change(model, "lr", input_size=size)
     assert type(model.first) is type(model.second) is nn.Conv2d
@@ -83,7 +84,7 @@ def test_old_weights_that_stay_in_use_are_noticed_wherever_they_are_kept(
 ) -> None:
     model = Global()
     ELSEWHERE["first"] = model.first
-    with pytest.raises(ConversionError, match=r"once first is converted, the network still uses its old weights"):
+    with pytest.raises(ConversionError, match=r"after converting first, the network still uses its old weights"):
         change(model, "lr", input_size=size)
     assert change(model, "lr", input_size=size, protect=["first"]).report.verified
 
@@ -107,8 +108,8 @@ class Strict(Base):
 @pytest.mark.parametrize(
     ("network", "why"),
     [
-        (Odd, "it does not take one tensor"),
-        (Strict, r"at \(3, 224, 224\) and other usual sizes it fails: 37 or nothing"),
+        (Odd, "its forward does not take a single tensor"),
+        (Strict, r"at \(3, 224, 224\) and other common sizes it fails: 37 or nothing"),
         (lambda: nn.ModuleDict({"only": nn.Conv2d(3, 8, 3)}), "missing the required"),
     ],
 )
@@ -193,7 +194,7 @@ def test_a_network_that_does_not_train_by_itself_is_verified_in_evaluation_and_s
     for size in SIZES:
         report = convert(NeedsTargets(), "lr", input_size=size).report
         assert report.verified
-        assert "in evaluation mode; in training mode it does not run: targets should be given" in str(report)
+        assert "in evaluation mode; it does not run in training mode: targets should be given" in str(report)
 
 
 def test_layers_that_no_run_uses_are_named() -> None:
@@ -287,11 +288,11 @@ def test_outputs_of_another_shape_are_noticed_in_either_mode() -> None:
     assert before.outputs == dict.fromkeys(BOTH, ((4, 8, 8),))
     assert verify_conversion(model, before, new={}, old={}).modes == BOTH
     model.second = nn.Conv2d(8, 5, 3)
-    with pytest.raises(ConversionError, match=r"outputs of \(\(4, 8, 8\),\) became \(\(5, 8, 8\),\)"):
+    with pytest.raises(ConversionError, match=r"changed the output shapes from \(\(4, 8, 8\),\) to \(\(5, 8, 8\),\)"):
         verify_conversion(model, before, new={}, old={})
     model.second = nn.Conv2d(8, 4, 3)
     model.first.train = lambda mode: setattr(model, "second", nn.Conv2d(8, 4 + mode, 3))  # type: ignore[assignment]
-    with pytest.raises(ConversionError, match="became"):
+    with pytest.raises(ConversionError, match="changed the output shapes"):
         verify_conversion(model, before, new={}, old={})
 
 

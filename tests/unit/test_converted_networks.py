@@ -55,7 +55,7 @@ def test_work_that_no_call_shows_is_no_total() -> None:
 def test_convolutions_that_objects_hold_on_to_are_found(keep: Any) -> None:
     model = two()
     model.kept = keep(model[2])  # type: ignore[assignment]
-    with pytest.raises(ConversionError, match="2 is also kept in kept"):
+    with pytest.raises(ConversionError, match="2 is also referenced in kept"):
         convert(model, "lr")
 
 
@@ -115,13 +115,13 @@ def test_what_a_replacement_would_lose_is_refused_and_what_was_written_on_it_sta
     assert convert(model, "lr").model[0].lr_mult == 0.1
     model[0].register_buffer("mask", torch.ones(1))
     model[2].temperature = nn.Parameter(torch.ones(1))
-    with pytest.raises(ConversionError, match="0 can't be converted: it also holds mask"):
+    with pytest.raises(ConversionError, match="0 can't be converted: it also has mask"):
         convert(model, "lr")
-    with pytest.raises(ConversionError, match="2 can't be converted: it also holds temperature"):
+    with pytest.raises(ConversionError, match="2 can't be converted: it also has temperature"):
         convert(model, "lr", protect=["0"])
     model = two()
     model[0].weight.register_hook(lambda gradient: gradient)
-    with pytest.raises(ConversionError, match="a weight of it has a hook"):
+    with pytest.raises(ConversionError, match="one of its weights has a hook"):
         convert_(model, "lr")
 
 
@@ -130,7 +130,7 @@ def test_numbers_are_not_loaded_onto_the_meta_device(tmp_path: Path) -> None:
     save(conversion.model, tmp_path / "model", conversion.report)
     with torch.device("meta"):
         sketch = two()
-    with pytest.raises(StoreError, match="lies on the meta device"):
+    with pytest.raises(StoreError, match="is on the meta device"):
         load(tmp_path / "model", sketch)
 
 
@@ -152,7 +152,7 @@ def test_a_collapsed_layer_is_not_saved_for_a_base_that_pads_or_standardizes(tmp
     for kind in (Conv2dSame, StdConv2d, ScaledStdConv2d):
         conversion = convert(nn.Sequential(kind(3, 4, 3, bias=False)), "lr")
         save(conversion.model, tmp_path / "model", conversion.report)
-        with pytest.raises(StoreError, match="save the network before you collapse it"):
+        with pytest.raises(StoreError, match="save the network before collapsing it"):
             save(collapse(conversion.model), tmp_path / "model", conversion.report)
     frozen = nn.Sequential(ScaledStdConv2d(3, 4, 3)).requires_grad_(False)
     low = convert(frozen, "lr-join").model
@@ -162,11 +162,11 @@ def test_a_collapsed_layer_is_not_saved_for_a_base_that_pads_or_standardizes(tmp
 
 def test_what_nothing_can_be_fitted_to_is_told() -> None:
     spec = ConvSpec(4, 8, 3, padding=1)
-    with pytest.raises(ConversionError, match="lies on the meta device"):
+    with pytest.raises(ConversionError, match="is on the meta device"):
         fit_parameters(make_plan(spec, "lr"), torch.empty(8, 4, 3, 3, device="meta"), None)
     whole, line = FilterGroup((1, 1), 4), FilterGroup((3, 1), 4)
     plan = LayerPlan(spec, (Stage((FilterGroup((1, 3), 6),)), Stage((whole, line))))
-    with pytest.raises(ConversionError, match="stages behind the first need one filter group"):
+    with pytest.raises(ConversionError, match="every stage after the first needs exactly one filter group"):
         fit_parameters(plan, torch.zeros(8, 4, 3, 3), None)
 
 

@@ -75,7 +75,7 @@ def test_layers_are_chosen_by_name_and_pointwise_ones_have_nothing_to_show() -> 
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 1), nn.Conv3d(1, 2, 3), nn.Linear(3, 2))
     assert [found.name for found in network_filters(model)] == ["0", "2"]
     assert [found.name for found in network_filters(model, "2")] == ["2"]
-    with pytest.raises(OptionError, match="no layer with a window is called 'conv9'; there are: 0, 2"):
+    with pytest.raises(OptionError, match="no layer with a kernel larger than 1 matches 'conv9'; there are: 0, 2"):
         network_filters(model, "conv9")
 
 
@@ -102,6 +102,6 @@ def test_weights_that_are_not_finite_leave_no_kernel_and_say_so() -> None:
     with torch.no_grad():
         next(layer.parameters())[0] = torch.nan
     found = layer_filters("conv", layer)
-    assert (found.why_not, found.kernel, found.effective_rank) == ("its weights are not all finite", None, None)
+    assert (found.why_not, found.kernel, found.effective_rank) == ("its weights have NaN or Inf", None, None)
     tiles = [tile for _, group in basis_tiles(found, 8) for tile in group]
     assert all(value is None or abs(value) <= 1 for tile in tiles for row in tile for value in row)

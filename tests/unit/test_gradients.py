@@ -40,7 +40,7 @@ def test_gradients_that_are_there_already_are_left_as_they_are() -> None:
 def test_a_head_of_zeros_loses_the_gradient_and_does_not_explode() -> None:
     model = nn.Sequential(*chain(3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 4))
     nn.init.zeros_(model[-1].weight)
-    assert diagnose(model, (3, 8, 8)).verdict == "untrainable: the gradient is lost"
+    assert diagnose(model, (3, 8, 8)).verdict == "untrainable: the gradient is zero, NaN or Inf"
 
 
 def test_a_network_in_16_bits_gets_noise_in_16_bits() -> None:
@@ -257,7 +257,7 @@ def test_trained_weights_get_ratios_but_no_verdict_and_no_advice() -> None:
     start = diagnose(chain(8, scale=0.5), (3, 16, 16))
     found = diagnose(chain(8, scale=0.5), (3, 16, 16), trained=True)
     assert found.trainable is None
-    assert found.verdict == "no verdict: these weights are trained, and the doctor judges starting points"
+    assert found.verdict == "no verdict: the weights are trained, and the doctor checks initial weights"
     assert found.advice == ""
     assert "trainable within" not in found.finding
     assert (found.blocks, found.gradient_over_depth) == (start.blocks, start.gradient_over_depth)

@@ -83,7 +83,7 @@ def test_a_standardized_layer_is_drawn_behind_its_standardization() -> None:
 
 
 def test_a_weight_made_from_several_tensors_is_refused_and_not_drawn_in_vain() -> None:
-    with pytest.raises(PlanError, match="initialize before you parametrise"):
+    with pytest.raises(PlanError, match="initialize before you parametrize"):
         initialize_(nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3)))
 
 
@@ -94,15 +94,15 @@ def test_a_weight_made_from_several_tensors_is_refused_and_not_drawn_in_vain() -
 def test_a_weight_that_is_computed_anew_is_refused_and_not_drawn_in_vain(
     wrap: Callable[[nn.Module], nn.Module],
 ) -> None:
-    with pytest.raises(PlanError, match="computed anew at each step"):
+    with pytest.raises(PlanError, match="recomputed at every step"):
         initialize_(wrap(nn.Conv2d(3, 4, 3)))
 
 
 def test_layers_that_are_not_there_are_refused() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3))
-    with pytest.raises(OptionError, match="no convolution or linear layer is called 'nope'"):
+    with pytest.raises(OptionError, match="no convolution or linear layer is named 'nope'"):
         initialize_(model, exceptions={"nope": None})
-    with pytest.raises(OptionError, match="no convolution or linear layer is called '1'"):
+    with pytest.raises(OptionError, match="no convolution or linear layer is named '1'"):
         initialize_(model, siblings=[["0", "1"]])
 
 

@@ -231,7 +231,7 @@ def test_work_that_only_the_dispatcher_sees_is_refused_and_not_lost() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return torch.einsum("bij,bkj,bkl->bil", x, x, x)
 
-    with pytest.raises(CountError, match="the network itself calls einsum, for which no closed form is known"):
+    with pytest.raises(CountError, match="the network itself calls einsum, which has no formula here"):
         profile(Unknown(), (4, 5))
 
 
@@ -263,7 +263,7 @@ def test_an_input_that_does_not_fit_is_refused() -> None:
 
 def test_an_error_inside_a_layer_is_told_and_not_hidden_by_a_count() -> None:
     layer = CompositeConv(make_plan(ConvSpec(3, 8, 3), "lr"))
-    with pytest.raises(ShapeError, match="smaller than the window of 3×3"):
+    with pytest.raises(ShapeError, match="smaller than the kernel, 3×3"):
         profile(nn.Sequential(nn.ReLU(), layer), (3, 2, 2))
 
 

@@ -39,7 +39,7 @@ def test_the_stages_name_what_follows_them() -> None:
     stages = (Stage((FilterGroup((1, 3), 8),), activation="relu"), Stage((FilterGroup((3, 1), 8),)))
     plan = LayerPlan(SPEC, stages)
     assert plan.activations("gelu") == ("relu", "gelu")
-    assert plan.obstacle == "a non-linearity (relu) stands after stage 0"
+    assert plan.obstacle == "there is a non-linearity (relu) after stage 0"
     assert make_plan(SPEC, "sf").activations("relu") == (None, "relu")
     assert make_plan(SPEC, "lr").obstacle is None
 
@@ -58,7 +58,7 @@ def test_biases_inside_are_cut_off_only_by_zero_padding_of_a_later_stage() -> No
     assert make_plan(SPEC, "sf").border_biases == (0,)
     assert make_plan(SPEC, "lr-join").border_biases == ()
     assert make_plan(ConvSpec(4, 8, 3), "sf").border_biases == ()
-    assert make_plan(ConvSpec(4, 8, 3), "cross:shapes=1xk,join=5x1").border_biases == (0,), "out of the window"
+    assert make_plan(ConvSpec(4, 8, 3), "cross:shapes=1xk,join=5x1").border_biases == (0,), "out of the kernel"
     assert make_plan(ConvSpec(4, 8, 3, padding=1, padding_mode="reflect"), "sf").border_biases == ()
 
 
@@ -67,9 +67,9 @@ def test_biases_inside_are_cut_off_only_by_zero_padding_of_a_later_stage() -> No
     [
         ([], "at least one stage"),
         ([[((3, 3), 7)]], "the last stage has 7 filters; the layer needs 8"),
-        ([[((3,), 8)]], "has rank 1, the convolution 2"),
-        ([[((3, 3), 4), ((3,), 4)]], "differ in rank"),
-        ([[((3, 1), 8)], [((3, 1), 8)]], "both filter along axis 0"),
+        ([[((3,), 8)]], "has rank 1, but the convolution has rank 2"),
+        ([[((3, 3), 4), ((3,), 4)]], "have different ranks"),
+        ([[((3, 1), 8)], [((3, 1), 8)]], "have kernels longer than 1 along axis 0"),
     ],
 )
 def test_impossible_plans_are_refused(stages: list[list[tuple[tuple[int, ...], int]]], message: str) -> None:
@@ -80,21 +80,21 @@ def test_impossible_plans_are_refused(stages: list[list[tuple[tuple[int, ...], i
 def test_other_impossible_plans() -> None:
     with pytest.raises(PlanError, match="at least one filter group"):
         Stage(())
-    with pytest.raises(PlanError, match="whole numbers above 0"):
+    with pytest.raises(PlanError, match="positive integers"):
         FilterGroup((3, 0), 1)
-    with pytest.raises(PlanError, match="whole numbers above 0"):
+    with pytest.raises(PlanError, match="positive integers"):
         FilterGroup((3, 3), 1, (1,))
-    with pytest.raises(PlanError, match="belongs to the network"):
+    with pytest.raises(PlanError, match="the last stage has an activation; leave it out"):
         LayerPlan(SPEC, (Stage((FilterGroup((3, 3), 8),), activation="relu"),))
-    with pytest.raises(PlanError, match="groups=2 can only be planned as one stage of one filter group"):
+    with pytest.raises(PlanError, match="groups=2 can only be one stage of one filter group"):
         LayerPlan(ConvSpec(4, 8, 3, groups=2), (Stage((FilterGroup((3, 1), 4), FilterGroup((1, 3), 4))),))
 
 
 def test_text_that_is_no_plan_is_refused_in_our_own_words() -> None:
-    with pytest.raises(PlanError, match="a plan is written as JSON"):
+    with pytest.raises(PlanError, match="a plan must be valid JSON:"):
         LayerPlan.from_json("[3×1: 4]")
     with pytest.raises(PlanError, match="needs exactly the keys"):
         LayerPlan.from_json("{}")
     data = make_plan(SPEC, "lr").to_dict()
-    with pytest.raises(PlanError, match="plan format 2 is not 1"):
+    with pytest.raises(PlanError, match="plan format 2 is not supported; this version reads format 1"):
         LayerPlan.from_dict({**data, "format": 2})

@@ -30,19 +30,19 @@ def make(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("w.pt", "is a pickle, .* none is ever loaded; .* torch.load\\(..., weights_only=True\\), .* package.module:"),
+        ("w.pt", "is a pickle, .* it is never loaded; .* torch.load\\(..., weights_only=True\\), .* package.module:"),
         ("w.ckpt", "is a pickle"),
         ("archive", "is a pickle"),
         ("pickled", "is a pickle"),
-        ("w.safetensors", "holds weights without an architecture"),
+        ("w.safetensors", "has weights but no architecture"),
         ("w.onnx", "is an exported ONNX network already"),
         ("w.toml", "is a recipe; train it with 'cruciform train'"),
         ("net.py", "is Python code"),
-        ("README", "is a file, and no network"),
+        ("README", "is a file, not a network"),
         ("pipe", "is not a regular file"),
         ("empty", "is a directory that is empty"),
-        ("photos", "holds neither model.json nor recipe.json"),
-        ("half", "without a model.json"),
+        ("photos", "contains neither model.json nor recipe.json"),
+        ("half", "but no model.json"),
         ("artifact", "is an artifact of 'cruciform deploy'"),
         ("saved/model.json", "is one file of a directory; give the directory: .*saved"),
         ("missing/network", "there is no such file or directory"),
@@ -69,7 +69,7 @@ def test_what_may_be_a_network_is_let_through(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_source_that_is_mistyped_is_told() -> None:
-    with pytest.raises(UnknownNameError, match="neither a source of networks nor a module 'tim'. Did you mean 'timm'"):
+    with pytest.raises(UnknownNameError, match="neither a library nor a module named 'tim'. Did you mean 'timm'"):
         check_network("tim:resnet18")
 
 

@@ -90,11 +90,11 @@ def test_wrong_assumptions_are_refused() -> None:
         assume(["prize=1"])
     with pytest.raises(OptionError, match="price=cheap: write a number"):
         assume(["price=cheap"])
-    with pytest.raises(OptionError, match="realised is a share, and can't be 2"):
+    with pytest.raises(OptionError, match="realised is a fraction between 0 and 1, not 2"):
         assume(["realised=2"])
     with pytest.raises(OptionError, match="'fast' is not a link"):
         read_link("fast")
-    with pytest.raises(OptionError, match="no run ever ends"):
+    with pytest.raises(OptionError, match="the run never finishes"):
         simulate_goodput(Failures(1, 2, 1), work=10)
 
 
@@ -117,5 +117,5 @@ def test_the_command_names_every_assumption_and_its_source() -> None:
 
 @pytest.mark.parametrize("images", [0.0, -5.0, math.nan, math.inf])
 def test_no_job_is_of_images_that_are_no_number(images: float) -> None:
-    with pytest.raises(OptionError, match="images, GPUs and link must be above 0"):
+    with pytest.raises(OptionError, match="images, gpus and link must be positive"):
         TrainingJob(images, 8, 1e9)

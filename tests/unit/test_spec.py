@@ -36,19 +36,19 @@ def test_macs_in_both_ways_of_counting() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"kernel": 0}, "kernel=0 must hold whole numbers above 0"),
+        ({"kernel": 0}, "kernel=0 must be positive integers"),
         ({"kernel": (3, 3, 3, 3)}, "rank 4"),
-        ({"kernel": "3"}, "kernel='3' must be one whole number"),
-        ({"kernel": (3, True)}, "whole numbers above 0"),
-        ({"stride": (1, 2, 3)}, "must be one whole number or 3|must be one whole number or 2"),
+        ({"kernel": "3"}, "kernel='3' must be one integer"),
+        ({"kernel": (3, True)}, "positive integers"),
+        ({"stride": (1, 2, 3)}, "must be one integer, or 3|must be one integer, or 2"),
         ({"stride": 1.5}, "stride=1.5"),
         ({"padding": "full"}, "'same' or 'valid'"),
         ({"padding": "same", "stride": 2}, "padding='same' needs stride 1"),
-        ({"padding": -1}, "whole numbers from 0"),
+        ({"padding": -1}, "integers of at least 0"),
         ({"padding": ((1, 2, 3), (0, 0))}, "pairs"),
         ({"groups": 2}, "groups=2 must divide"),
-        ({"groups": 0}, "above 0"),
-        ({"in_channels": 0}, "above 0"),
+        ({"groups": 0}, "positive integers"),
+        ({"in_channels": 0}, "positive integers"),
         ({"bias": 1}, "bias must be True or False"),
         ({"padding_mode": "mirror"}, "not one of zeros, reflect"),
     ],
@@ -60,9 +60,9 @@ def test_impossible_convolutions_are_refused_with_the_reason(wrong: dict[str, ob
 
 def test_sizes_are_refused_with_what_to_give() -> None:
     spec = ConvSpec(1, 1, 5)
-    with pytest.raises(ShapeError, match="4×9 is smaller than the window of 5×5 .* give at least 5×5"):
+    with pytest.raises(ShapeError, match="4×9 is smaller than the kernel, 5×5, .* it must be at least 5×5"):
         spec.output_size((4, 9))
-    with pytest.raises(ShapeError, match="a 2-D convolution needs 2 sizes, not 9"):
+    with pytest.raises(ShapeError, match="a 2-D convolution needs 2 spatial sizes; got 9"):
         spec.output_size((9,))
     with pytest.raises(SpecError, match="count='flops' is not one of mul_add, paper"):
         spec.macs((1, 1), count="flops")
@@ -72,7 +72,7 @@ def test_unknown_and_missing_keys_are_named() -> None:
     data = ConvSpec(1, 2, 3).to_dict()
     with pytest.raises(SpecError, match=r"unknown: \['size'\], missing: \['stride'\]"):
         ConvSpec.from_dict({("size" if key == "stride" else key): value for key, value in data.items()})
-    with pytest.raises(SpecError, match="by a mapping, not by list"):
+    with pytest.raises(SpecError, match="must be a mapping, not list"):
         ConvSpec.from_dict([])
 
 

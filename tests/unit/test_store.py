@@ -58,7 +58,7 @@ def test_a_network_of_the_users_own_comes_back_on_a_network_of_theirs(tmp_path: 
     again = load(tmp_path / "tied", Tied())
     assert again.twice is again.again
     assert torch.equal(outputs(again), outputs(model))
-    with pytest.raises(StoreError, match=r"does not say how its base network is built; give it: load\("):
+    with pytest.raises(StoreError, match=r"does not name its dense network; build it and give it: load\("):
         load(tmp_path / "tied")
     with pytest.raises(StoreError, match="the plan for 'first' is for .* but the network has"):
         load(tmp_path / "tied", Tied(8))
@@ -139,7 +139,7 @@ def test_what_lies_in_a_model_directory_besides_is_not_deleted(saved: tuple[nn.M
     report = plan_conversion(create_model("nin"), "lr")
     save(model, directory, report)
     (directory / name).mkdir() if name == "onnx" else (directory / name).write_text("")
-    with pytest.raises(StoreError, match=f"holds {name} too, which would be deleted"):
+    with pytest.raises(StoreError, match=f"also contains {name}, which would be deleted"):
         save(model, directory, report)
 
 

@@ -65,9 +65,8 @@ def deploy(
     Raises:
         DeployError: The engine can't run the network, or its outputs differ from PyTorch's.
     """
-    from tempfile import TemporaryDirectory
-
     from cruciform.deployment.artifact import refuse_to_overwrite, write_artifact
+    from cruciform.deployment.deployed import TemporaryFolder
     from cruciform.deployment.search.build import EngineSettings
     from cruciform.deployment.search.choose import choose_build
     from cruciform.deployment.targets.target import TARGETS
@@ -91,8 +90,8 @@ def deploy(
     )
     choice = choose_build(opened.model, setting, on_progress=on_progress)
     on_progress("the difference from PyTorch")
-    folder = TemporaryDirectory(prefix="cruciform-") if output is None else None
-    path = Path(folder.name) / "artifact" if folder else Path(str(output))
+    folder = TemporaryFolder() if output is None else None
+    path = folder.path / "artifact" if folder else Path(str(output))
     about = {"network": opened.reference, **opened.interface._asdict()}
     write_artifact(opened.model, choice, setting, path, about=about)
     return replace(open_artifact(path, threads=options.threads, trust=True), folder=folder)

@@ -64,10 +64,14 @@ def predict(
     """
     from cruciform.errors import OptionError
     from cruciform.prediction.request import Request, check_output_file, check_request, is_predictable
+    from cruciform.store.check_reference import check_reference
 
     options = options or PredictOptions()
     on_progress = options.on_progress or (lambda done, of: None)
-    by_path = isinstance(model, str | Path) and weights is None and input_size is None and is_predictable(Path(model))
+    is_directory = isinstance(model, str | Path) and is_predictable(Path(model))
+    if isinstance(model, str | Path) and not is_directory:
+        check_reference(str(model))
+    by_path = is_directory and weights is None and input_size is None
     if output is not None and by_path and isinstance(images, str | Path):
         request = Request(str(model), str(images), str(output), options.threads, options.trust)
         check_request(request)  # before the packages that reading it needs are imported

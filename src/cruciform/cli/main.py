@@ -1,6 +1,6 @@
 """The program ``cruciform``: gathers the commands and turns our own errors into one sentence.
 
-Exit codes: 0 done, 1 the answer is no (a check failed, a network is judged untrainable), 2 the command can't be
+Exit codes: 0 done, 1 the answer is no (a check failed, a network is untrainable), 2 the command can't be
 carried out as given, 3 and above what the error's class says (``cruciform.errors``), 129, 130 and 143 interrupted by
 SIGHUP, SIGINT or SIGTERM with the state saved.
 """
@@ -26,7 +26,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="CNNs rebuilt from small basis filters before training: cheaper, initialized to train, counted to the digit.",
+    help="Convert CNNs to low-rank basis filters: fewer MACs and parameters, correct initialization, exact counts.",
     epilog="Start with: cruciform models, then: cruciform profile vgg11_gmp_lr",
 )
 app.command("models")(models.models)
@@ -67,7 +67,7 @@ def _options(
 
 
 def run() -> None:
-    """Runs the program."""
+    """Run the program."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that knows no × shows a ?, not a traceback
     try:

@@ -53,7 +53,7 @@ def plan_conversion(
     protect: Sequence[str] = (),
     input_size: Sequence[int] | None = None,
 ) -> ConversionReport:
-    """Says what a conversion would do, and changes nothing.
+    """Report what a conversion would do, and changes nothing.
 
     Args:
         model: The network.
@@ -75,7 +75,7 @@ def convert(
     protect: Sequence[str] = (),
     input_size: Sequence[int] | None = None,
 ) -> Conversion:
-    """Converts a copy of a network; the arguments are those of ``convert_``."""
+    """Convert a copy of a network; the arguments are those of ``convert_``."""
     refuse_unready(model)
     refuse_wrapper(model)
     start = _checked_start(model, Start(init, activation))
@@ -96,7 +96,7 @@ def convert_(
     protect: Sequence[str] = (),
     input_size: Sequence[int] | None = None,
 ) -> Conversion:
-    """Converts a network in place: its convolutions become layers of basis filters, initialized to train.
+    """Convert a network in place: its convolutions become layers of basis filters, initialized to train.
 
     Converting again changes nothing. Where the network is itself a convolution, its replacement is returned.
 
@@ -149,7 +149,7 @@ def _checked_start(model: nn.Module, start: Start) -> Start:
 def _carry_out_(
     model: nn.Module, report: ConversionReport, start: Start, *, besides: nn.Module | None = None
 ) -> Conversion:
-    """Does to a network what a report says, verifies it, and takes it back where that fails.
+    """Do to a network what a report says, verifies it, and takes it back where that fails.
 
     Args:
         model: The network.
@@ -200,7 +200,7 @@ def _callers_level() -> int:
 
 
 def _try_before(model: nn.Module, report: ConversionReport) -> Trial | str:
-    """Runs a network that is to be converted; returns why where it can't be, and nothing where nothing is replaced."""
+    """Run a network that is to be converted; returns why where it can't be, and nothing where nothing is replaced."""
     if not report.replaced:
         return ""
     if report.counted is None:
@@ -209,7 +209,7 @@ def _try_before(model: nn.Module, report: ConversionReport) -> Trial | str:
 
 
 def _start_layer(plan: LayerPlan, conv: nn.Module, name: str, start: Start) -> tuple[CompositeConv, float | None]:
-    """Returns the layer of a plan with its first weights, and their residual where they were fitted."""
+    """Return the layer of a plan with its first weights, and their residual where they were fitted."""
     layer = build_layer(conv, plan)
     if start.init == FIT:
         return layer, _fit_(layer, conv, name)
@@ -227,8 +227,8 @@ def _why_no_copy(model: nn.Module, error: Exception) -> str:
     if not computed:
         return f"the network can't be copied ({first_line(error)}); convert_ changes it in place"
     return (
-        f"the network can't be copied: {listed(computed)} computes its weight anew at each step (the older weight norm "
-        "or spectral norm, pruning). Remove that first, or convert in place with convert_"
+        f"the network can't be copied: {listed(computed)} recomputes its weight at every step "
+        "(torch.nn.utils.weight_norm or spectral_norm, pruning). Remove that first, or convert in place with convert_"
     )
 
 
@@ -242,7 +242,7 @@ def build_layer(conv: nn.Module, plan: LayerPlan) -> CompositeConv:
 
 
 def finish_layer(layer: CompositeConv, conv: nn.Module) -> nn.Module:
-    """Gives a layer what its convolution has besides its weights: mode, frozen parameters, kind."""
+    """Yield a layer what its convolution has besides its weights: mode, frozen parameters, kind."""
     weight: torch.Tensor = conv.weight  # type: ignore[assignment]
     bias: torch.Tensor | None = conv.bias  # type: ignore[assignment]
     for stage in layer.stage_parameters():
@@ -258,12 +258,12 @@ def finish_layer(layer: CompositeConv, conv: nn.Module) -> nn.Module:
 
 
 def mark_converted_(module: nn.Module, plan: LayerPlan) -> None:
-    """Writes on a module that it stands where a convolution stood, for ``converted_plans``."""
+    """Write on a module that it stands where a convolution stood, for ``converted_plans``."""
     setattr(module, _BY_CONVERSION, plan)
 
 
 def converted_plans(model: nn.Module) -> dict[str, LayerPlan]:
-    """Returns the plans of all layers that a conversion put where they are, by their first names.
+    """Return the plans of all layers that a conversion put where they are, by their first names.
 
     Layers of basis filters that a network was built with are not among them.
     """
@@ -274,8 +274,8 @@ def converted_plans(model: nn.Module) -> dict[str, LayerPlan]:
 def _fit_(layer: CompositeConv, conv: nn.Module, name: str) -> float:
     if not adaptation_of(conv).fits:
         raise ConversionError(
-            f"init='fit' knows no fit for layer {name!r}, a {type(conv).__name__}, which computes its weights itself; "
-            f"use a rule, or leave it out: protect=[{name!r}]"
+            f"init='fit' is not supported for layer {name!r}, a {type(conv).__name__}, which transforms its weights; "
+            f"use a rule, or protect it: protect=[{name!r}]"
         )
     weight: torch.Tensor = conv.weight.detach()  # type: ignore[operator]
     bias = conv.bias.detach() if isinstance(conv.bias, torch.Tensor) else None

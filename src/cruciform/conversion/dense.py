@@ -21,7 +21,7 @@ EXACT_RESIDUAL = 1e-5
 
 
 def collapse(model: nn.Module) -> nn.Module:
-    """Returns a copy of a network in which every layer of basis filters is its exactly equal dense convolution.
+    """Return a copy of a network in which every layer of basis filters is its exactly equal dense convolution.
 
     Raises:
         NotLinearError: A layer has none; the error names it and says why.
@@ -46,7 +46,7 @@ def collapse(model: nn.Module) -> nn.Module:
 
 
 def expand(model: nn.Module, scheme: SchemeChoice) -> Conversion:
-    """Returns a copy of a network with its dense convolutions expanded into basis filters, exactly.
+    """Return a copy of a network with its dense convolutions expanded into basis filters, exactly.
 
     Raises:
         ConversionError: A kernel is not one that the scheme can represent.
@@ -56,14 +56,14 @@ def expand(model: nn.Module, scheme: SchemeChoice) -> Conversion:
     if inexact:
         shown = ", ".join(f"{name} ({residual:.1e})" for name, residual in inexact[:5])
         raise ConversionError(
-            f"{len(inexact)} kernels can't be represented exactly, with a relative residual of: {shown}. "
-            "convert(model, scheme, init='fit') takes the best approximation"
+            f"{len(inexact)} kernels can't be represented exactly; relative residuals: {shown}. "
+            "convert(model, scheme, init='fit') uses the best approximation"
         )
     return conversion
 
 
 def dense_layer(layer: CompositeConv) -> nn.Module:
-    """Returns the dense convolution that equals a layer: torch's own where its padding can be told to it."""
+    """Return the dense convolution that equals a layer: torch's own where its padding can be told to it."""
     kernel = layer.dense_kernel()
     dense = _empty_conv(kernel)
     ((weight, bias),) = stage_parameters_of(dense)[0]

@@ -64,28 +64,28 @@ ADAPTATIONS: dict[str, Adaptation] = {
 
 
 def class_name(module: nn.Module) -> str:
-    """Returns the full name of a module's class."""
+    """Return the full name of a module's class."""
     return f"{type(module).__module__}.{type(module).__qualname__}"
 
 
 def is_convolution(module: nn.Module) -> bool:
-    """Whether the module is a convolution of any kind, ours included."""
+    """Return whether the module is a convolution of any kind, ours included."""
     return isinstance(module, _ConvNd | CompositeConv)
 
 
 def why_skip(module: nn.Module) -> str | None:
-    """Returns why a convolution is left alone, or None where it can be converted."""
+    """Return why a convolution is left alone, or None where it can be converted."""
     if isinstance(module, CompositeConv):
-        return "made of basis filters already"
+        return "already made of basis filters"
     if isinstance(module, _ConvTransposeNd):
         return "a transposed convolution"
     if not isinstance(module, PLAIN_CONVOLUTIONS):
         return f"{class_name(module)} is not a convolution of rank 1 to 3"
     extents: object = module.kernel_size
     if not isinstance(extents, tuple):
-        return _why_unknown(module) or f"{class_name(module)} keeps {extents!r} for its window"
+        return _why_unknown(module) or f"{class_name(module)} has kernel_size {extents!r}"
     if module.weight.is_complex():
-        return "complex weights, which no rule draws"
+        return "complex weights are not supported"
     return _why_no_saving(module) or _why_unknown(module)
 
 
@@ -93,61 +93,61 @@ def _why_no_saving(conv: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> str | None:
     window = join_sizes(conv.kernel_size)
     if conv.groups > 1:
         kind = "depthwise" if conv.groups == conv.in_channels else "grouped"
-        return f"{kind} (groups={conv.groups}): sparse already"
+        return f"{kind} (groups={conv.groups}): already sparse"
     long = sum(extent > 1 for extent in conv.kernel_size)
     if long == 0:
-        return f"{window}: no window to save on"
-    return f"{window}: a line already" if long == 1 else None
+        return f"{window}: nothing to save"
+    return f"{window}: already a 1-D filter" if long == 1 else None
 
 
 def _why_unknown(conv: nn.Module) -> str | None:
     if is_parametrized(conv):
         return None  # refusal says what to do
     known = class_name(conv) in ADAPTATIONS or _computes_as_its_base(conv)
-    return None if known else f"{class_name(conv)} has a forward of its own"
+    return None if known else f"{class_name(conv)} overrides forward"
 
 
 def _computes_as_its_base(conv: nn.Module) -> bool:
-    """Whether a subclass only brings arguments of its own, or starting values."""
+    """Return whether a subclass only brings arguments of its own, or starting values."""
     base = next(kind for kind in PLAIN_CONVOLUTIONS if isinstance(conv, kind))
     methods = ("__call__", "__getattr__", "forward", "_conv_forward")
     return all(getattr(type(conv), name) is getattr(base, name) for name in methods)
 
 
 def refusal(module: nn.Module) -> str | None:
-    """Returns why a convolution that could be converted must not be, with what to do; None where it may."""
+    """Return why a convolution that could be converted must not be, with what to do; None where it may."""
     if is_parametrized(module) or hasattr(module, "weight_g"):
-        return "its weight is parametrised (weight norm, spectral norm, …): remove_parametrizations first"
+        return "its weight is parametrized (weight norm, spectral norm, …): call remove_parametrizations first"
     if "forward" in vars(module):
-        return "its forward was exchanged for another, which its replacement would not have"
+        return "its forward method was patched, which its replacement would lose"
     return why_hooked(module) or _why_laden(module)
 
 
 def _why_laden(conv: nn.Module) -> str | None:
     more = (conv._parameters.keys() - adaptation_of(conv).owns) | conv._buffers.keys() | conv._modules.keys()
     if more:
-        return f"it also holds {', '.join(sorted(more))}, which its replacement would not have"
+        return f"it also has {', '.join(sorted(more))}, which its replacement would lose"
     weights = conv._parameters.values()
     if any(getattr(weight, "_backward_hooks", None) for weight in weights):
-        return "a weight of it has a hook, which its replacement would not have"
+        return "one of its weights has a hook, which its replacement would lose"
     return None
 
 
 def why_hooked(module: nn.Module) -> str | None:
-    """Returns why a module with hooks must not be replaced; None where it has none."""
+    """Return why a module with hooks must not be replaced; None where it has none."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     if any(getattr(module, name, None) for name in hooks):
-        return "it has hooks, which its replacement would not have: remove them first and add them again after"
+        return "it has hooks, which its replacement would lose: remove them first, and register them again afterwards"
     return None
 
 
 def adaptation_of(module: nn.Module) -> Adaptation:
-    """Returns how a convolution of a known kind is replaced."""
+    """Return how a convolution of a known kind is replaced."""
     return ADAPTATIONS.get(class_name(module), PLAIN_ADAPTATION)
 
 
 def in_short(spec: ConvSpec) -> str:
-    """Returns a convolution in short: ``3×3, 64 → 128, stride 2×2``."""
+    """Return a convolution in short: ``3×3, 64 → 128, stride 2×2``."""
     stride = f", stride {join_sizes(spec.stride)}" if max(spec.stride) > 1 else ""
     dilation = f", dilation {join_sizes(spec.dilation)}" if max(spec.dilation) > 1 else ""
     return f"{join_sizes(spec.kernel)}, {spec.in_channels} → {spec.out_channels}{stride}{dilation}"

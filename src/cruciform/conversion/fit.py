@@ -30,7 +30,7 @@ ENOUGH = 1e-5  # a sweep that wins less of the energy than this is the last
 
 
 def fit_parameters(plan: LayerPlan, weight: Tensor, bias: Tensor | None) -> list[list[GroupParameters]]:
-    """Returns the parameters of the plan, by stage and group, that reproduce a dense kernel best.
+    """Return the parameters of the plan, by stage and group, that reproduce a dense kernel best.
 
     Args:
         plan: What shall reproduce it.
@@ -40,18 +40,18 @@ def fit_parameters(plan: LayerPlan, weight: Tensor, bias: Tensor | None) -> list
     spec = plan.spec
     expected = (spec.out_channels, spec.in_channels // spec.groups, *spec.kernel)
     if tuple(weight.shape) != expected:
-        raise ConversionError(f"the kernel has the shape {tuple(weight.shape)}, the plan {plan} needs {expected}")
+        raise ConversionError(f"the kernel has shape {tuple(weight.shape)}, but the plan {plan} needs {expected}")
     if plan.obstacle:
         raise ConversionError(f"{plan} can't be fitted to a kernel: {plan.obstacle}")
     for index, stage in enumerate(plan.stages):
         window = plan.stage_spec(index).kernel
         for group in stage.groups:
             if any(map(operator.gt, map(span, group.kernel, group.dilation), window)):
-                raise ConversionError(f"the group [{group}] reaches out of the window of {join_sizes(window)}")
+                raise ConversionError(f"the group [{group}] is larger than the kernel, {join_sizes(window)}")
     if weight.is_meta:
-        raise ConversionError("the kernel lies on the meta device, which holds no numbers; nothing can be fitted to it")
+        raise ConversionError("the kernel is on the meta device and has no values to fit")
     if not bool(torch.isfinite(weight).all()):
-        raise ConversionError("the kernel holds values that are not finite; nothing can be fitted to it")
+        raise ConversionError("the kernel has NaN or Inf, so nothing can be fitted to it")
     kernels: list[list[Tensor]]
     if len(plan.stages) == 1:
         kernels = [_crop_rows(plan, weight)]
@@ -61,20 +61,21 @@ def fit_parameters(plan: LayerPlan, weight: Tensor, bias: Tensor | None) -> list
         kernels = _fit_chain(plan, weight)
     else:
         raise ConversionError(
-            f"{plan} can't be fitted: its stages behind the first need one filter group each, of three stages all"
+            f"{plan} can't be fitted: every stage after the first needs exactly one filter group, and with three or "
+            "more stages the first one too"
         )
     return _with_biases(plan, kernels, weight, bias)
 
 
 def relative_residual(plan: LayerPlan, parameters: Sequence[Sequence[GroupParameters]], weight: Tensor) -> float:
-    """Returns ‖W − fitted‖ / ‖W‖; 0 for a kernel of zeros that is met."""
+    """Return ‖W − fitted‖ / ‖W‖; 0 for a kernel of zeros that is met."""
     fitted = collapse_kernel(plan, parameters)
     norm, rest = weight.double().norm(), (weight.double() - fitted.weight.double()).norm()
     return float(rest / norm) if norm > 0 else float(rest)
 
 
 def _crop_rows(plan: LayerPlan, weight: Tensor) -> list[Tensor]:
-    """Gives each group the rows of its filters, cut to its taps."""
+    """Yield each group the rows of its filters, cut to its taps."""
     kernels: list[Tensor] = []
     row = 0
     for group in plan.stages[0].groups:
@@ -85,7 +86,7 @@ def _crop_rows(plan: LayerPlan, weight: Tensor) -> list[Tensor]:
 
 
 def _take_taps(kernel: Tensor, plan: LayerPlan, stage: int, number: int) -> Tensor:
-    """Cuts a kernel over the stage's window to the taps of one of its groups."""
+    """Cut a kernel over the stage's window to the taps of one of its groups."""
     group, support = plan.stages[stage].groups[number], _support(plan, stage, number)
     return kernel.flatten(2)[:, :, support.to(kernel.device)].reshape(*kernel.shape[:2], *group.kernel)
 
@@ -120,7 +121,7 @@ def _fit_two_stages(plan: LayerPlan, weight: Tensor) -> list[list[Tensor]]:
 
 
 def _unfold(plan: LayerPlan, kernel: Tensor, stage: int) -> Tensor:
-    """Returns a kernel with rows (output, taps of the stage's axes) and columns (channel, taps of the other axes)."""
+    """Return a kernel with rows (output, taps of the stage's axes) and columns (channel, taps of the other axes)."""
     own = [axis for axis in range(2, kernel.ndim) if plan.owners[axis - 2] == stage]
     others = [axis for axis in range(2, kernel.ndim) if plan.owners[axis - 2] != stage]
     rows = kernel.permute(0, *own, 1, *others)
@@ -128,14 +129,14 @@ def _unfold(plan: LayerPlan, kernel: Tensor, stage: int) -> Tensor:
 
 
 def _fold(plan: LayerPlan, join: Tensor, stage: int) -> Tensor:
-    """Returns the stage's J as a kernel (d, m, window), cut to the taps of its one group."""
+    """Return the stage's J as a kernel (d, m, window), cut to the taps of its one group."""
     window, d = plan.stage_spec(stage).kernel, plan.stages[stage].filters
     kernel = join.reshape(d, -1, join.shape[1]).transpose(1, 2).reshape(d, join.shape[1], *window)
     return _take_taps(kernel, plan, stage, 0)
 
 
 def _start(matrix: Tensor, supports: Tensor, filters: Sequence[int]) -> Tensor:
-    """Returns J from the columns that tell the groups apart, exactly where the plan can represent the kernel.
+    """Return J from the columns that tell the groups apart, exactly where the plan can represent the kernel.
 
     A group shows alone in those of its columns that no group has but such as contain all of it; what these, done
     before it, explain of the columns is taken out first.
@@ -154,14 +155,14 @@ def _start(matrix: Tensor, supports: Tensor, filters: Sequence[int]) -> Tensor:
 
 
 def _leading_vectors(columns: Tensor, count: int) -> Tensor:
-    """Returns the leading left singular vectors, with zeros for those that the rows have no room for."""
+    """Return the leading left singular vectors, with zeros for those that the rows have no room for."""
     _, vectors = torch.linalg.eigh(columns @ columns.T)
     vectors = vectors.flip(1)[:, :count]
     return torch.nn.functional.pad(vectors, (0, count - vectors.shape[1]))
 
 
 def _solve_basis(matrix: Tensor, join: Tensor, allowed: Tensor) -> Tensor:
-    """Returns the best B for J: columns with the same allowed rows are solved together."""
+    """Return the best B for J: columns with the same allowed rows are solved together."""
     basis = matrix.new_zeros(join.shape[1], matrix.shape[1])
     patterns, which = torch.unique(allowed.T, dim=0, return_inverse=True)
     for index, pattern in enumerate(patterns):
@@ -173,7 +174,7 @@ def _solve_basis(matrix: Tensor, join: Tensor, allowed: Tensor) -> Tensor:
 
 
 def _pseudo_inverse(matrix: Tensor) -> Tensor:
-    """Returns the pseudo-inverse; a tall matrix is reduced to a square one first, which keeps its condition."""
+    """Return the pseudo-inverse; a tall matrix is reduced to a square one first, which keeps its condition."""
     if matrix.shape[0] <= matrix.shape[1]:
         inverse: Tensor = torch.linalg.pinv(matrix, rtol=1e-12)
         return inverse
@@ -190,7 +191,7 @@ def _balanced(join: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _fit_chain(plan: LayerPlan, weight: Tensor) -> list[list[Tensor]]:
-    """Splits off one stage after the other, from the last, by truncated SVD."""
+    """Split off one stage after the other, from the last, by truncated SVD."""
     kernels: list[list[Tensor]] = []
     rest = weight.double().cpu()
     for stage in reversed(range(1, len(plan.stages))):
@@ -208,7 +209,7 @@ def _fit_chain(plan: LayerPlan, weight: Tensor) -> list[list[Tensor]]:
 def _with_biases(
     plan: LayerPlan, kernels: Sequence[Sequence[Tensor]], weight: Tensor, bias: Tensor | None
 ) -> list[list[GroupParameters]]:
-    """Adds biases: the kernel's own behind the last stage, none before; in the kernel's type and place."""
+    """Add biases: the kernel's own behind the last stage, none before; in the kernel's type and place."""
     result: list[list[GroupParameters]] = []
     for index, (stage, group_kernels) in enumerate(zip(plan.stages, kernels, strict=True)):
         pairs: list[GroupParameters] = []

@@ -35,11 +35,11 @@ class Targets:
                     self._spans.setdefault(span[0], []).append((span[1], span[2], name))
 
     def label(self, item: nn.Module | Tensor) -> str | None:
-        """Returns what an item is called: ``conv``, or ``conv.weight`` where it is a parameter; None for views."""
+        """Return what an item is called: ``conv``, or ``conv.weight`` where it is a parameter; None for views."""
         return self._labels.get(id(item))
 
     def owners(self, item: nn.Module | Tensor) -> list[str]:
-        """Returns the targets that are this item, or that own its memory or a part of it."""
+        """Return the targets that are this item, or that own its memory or a part of it."""
         found = [self._owners[id(item)]] if id(item) in self._owners else []
         span = _span(item) if isinstance(item, Tensor) else None
         if span:
@@ -49,7 +49,7 @@ class Targets:
 
 
 def hidden_references(root: nn.Module, targets: Mapping[str, nn.Module]) -> Iterator[tuple[str, str, str]]:
-    """Yields (name of the module, what of it, where) for what is also kept where surgery does not reach.
+    """Yield (name of the module, what of it, where) for what is also kept where surgery does not reach.
 
     A plain list of layers or of weights, for instance, or a layer's method: the network would go on using the old ones.
     """
@@ -62,7 +62,7 @@ def hidden_references(root: nn.Module, targets: Mapping[str, nn.Module]) -> Iter
 
 
 def shared_memory(root: nn.Module, targets: Mapping[str, nn.Module]) -> Iterator[tuple[str, str]]:
-    """Yields (name, name) of a target and of another module with a parameter or buffer in the same memory."""
+    """Yield (name, name) of a target and of another module with a parameter or buffer in the same memory."""
     wanted = Targets(targets)
     for name, module in root.named_modules():
         for tensor in (*module._parameters.values(), *module._buffers.values()):
@@ -71,7 +71,7 @@ def shared_memory(root: nn.Module, targets: Mapping[str, nn.Module]) -> Iterator
 
 
 def _attributes(root: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Yields (place, value) of all that modules and their classes hold besides modules, parameters and buffers."""
+    """Yield (place, value) of all that modules and their classes hold besides modules, parameters and buffers."""
     kinds: set[type] = set()
     for name, owner in root.named_modules():
         own = ((key, value) for key, value in vars(owner).items() if key not in MODULE_DICTS)
@@ -83,7 +83,7 @@ def _attributes(root: nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def _held(value: Any, known: Set[int], seen: dict[int, Any]) -> Iterator[nn.Module | Tensor]:
-    """Yields the modules and tensors in containers and objects, however deep, and those that functions hold on to.
+    """Yield the modules and tensors in containers and objects, however deep, and those that functions hold on to.
 
     Args:
         value: Where to begin.
@@ -140,7 +140,7 @@ def _slots(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _span(tensor: Tensor) -> Span | None:
-    """Returns the memory that a tensor is in, and from which byte to which; None where it has none of its own."""
+    """Return the memory that a tensor is in, and from which byte to which; None where it has none of its own."""
     if tensor.layout is not strided or not tensor.numel():
         return None
     with suppress(RuntimeError, NotImplementedError):  # tensors of other libraries may have none to show

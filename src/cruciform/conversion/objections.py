@@ -10,7 +10,7 @@ LEAST_READ = 0.5
 
 
 def objection(plan: LayerPlan, before: int, after: int) -> str:
-    """Returns what speaks against a plan, mostly nothing.
+    """Return what speaks against a plan, mostly nothing.
 
     Args:
         plan: What is to replace a convolution.
@@ -19,33 +19,37 @@ def objection(plan: LayerPlan, before: int, after: int) -> str:
     """
     found = [_blindness(plan), _skipping(plan)]
     if after > before:
-        found.append(f"it costs {after / max(1, before):.1f} times what it did")
+        found.append(f"it costs {after / max(1, before):.1f} times as much as the dense layer")
     told = "; ".join(filter(None, found))
-    return f"{told}; to keep it dense, protect it" if told else ""
+    return f"{told}; protect it to keep it dense" if told else ""
 
 
 def _blindness(plan: LayerPlan) -> str:
-    """Says along which axes of the window no filter looks any more, as where there were too few for all shapes."""
+    """Report along which axes of the window no filter looks any more, as where there were too few for all shapes."""
     blind = [
         axis
         for axis, extent in enumerate(plan.spec.kernel)
         if extent > 1 and all(group.kernel[axis] == 1 for stage in plan.stages for group in stage.groups)
     ]
     axes = " or ".join(map(str, blind))
-    return f"no filter of {plan.spec.out_channels} looks along axis {axes} of the window" if blind else ""
+    return f"none of its {plan.spec.out_channels} filters extends along axis {axes}" if blind else ""
 
 
 def _skipping(plan: LayerPlan) -> str:
-    """Says where large steps leave most of the input unread: a cross in each 16×16 patch sees an eighth of it."""
+    """Report where large steps leave most of the input unread: a cross in each 16×16 patch sees an eighth of it."""
     window = prod(
         min(step, extent) for step, extent in zip(plan.spec.stride, plan.spec.kernel, strict=True)
     )  # what the window reads of each step
     share = prod(_read_by(plan, stage) for stage in range(len(plan.stages))) / window
-    return f"with its stride it reads only {share:.0%} of the input that the window read" if share < LEAST_READ else ""
+    return (
+        f"because of its stride it reads only {share:.0%} of the input that the dense layer read"
+        if share < LEAST_READ
+        else ""
+    )
 
 
 def _read_by(plan: LayerPlan, stage: int) -> int:
-    """Returns how many of the positions within one step of a stage any of its filters reads."""
+    """Return how many of the positions within one step of a stage any of its filters reads."""
     spec = plan.stage_spec(stage)
     positions: set[tuple[int, ...]] = set()
     for group in plan.stages[stage].groups:

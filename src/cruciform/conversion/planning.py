@@ -40,7 +40,7 @@ class Rules:
 
 
 def plan_by(model: nn.Module, rules: Rules) -> ConversionReport:
-    """Returns what rules make of each convolution of a network, or raises where that can't be done."""
+    """Return what rules make of each convolution of a network, or raises where that can't be done."""
     refuse_unready(model)
     refuse_wrapper(model)
     counted = profile(model, rules.input_size) if rules.input_size is not None else None
@@ -52,7 +52,9 @@ def plan_by(model: nn.Module, rules: Rules) -> ConversionReport:
         if isinstance(scheme, str):  # what no layer can take is a slip; what this layer can't is its reason
             find_scheme(scheme)
         elif not callable(scheme):
-            raise ConversionError(f"a scheme is a name, as 'lr', or a function from ConvSpec to a plan; not {scheme!r}")
+            raise ConversionError(
+                f"a scheme is a name such as 'lr', or a function from ConvSpec to LayerPlan; got {scheme!r}"
+            )
     rows: list[LayerChange] = []
     for index, item in enumerate(found):
         count = counts.get(item.name) if total is not None else None
@@ -63,9 +65,9 @@ def plan_by(model: nn.Module, rules: Rules) -> ConversionReport:
 
 
 def _refuse_idle_patterns(rules: Rules, names: Sequence[str]) -> None:
-    """Raises where a pattern matches no convolution: it is a slip, and would be ignored in silence."""
+    """Raise if a pattern matches no convolution: it is a slip, and would be ignored in silence."""
     if isinstance(rules.protect, str):
-        raise ConversionError(f"protect is a list of patterns: protect=[{rules.protect!r}]")
+        raise ConversionError(f"protect must be a list of patterns: protect=[{rules.protect!r}]")
     patterns = [*rules.protect, *(rules.scheme if isinstance(rules.scheme, Mapping) else ())]
     for pattern in patterns:
         if not matches(tuple(names), (pattern,)):
@@ -76,7 +78,7 @@ def _refuse_idle_patterns(rules: Rules, names: Sequence[str]) -> None:
 
 
 def _idle_patterns(rules: Rules, rows: Sequence[LayerChange]) -> Iterator[str]:
-    """Yields what to say of each pattern that matches convolutions, but decides about none of them."""
+    """Yield what to say of each pattern that matches convolutions, but decides about none of them."""
     schemes = list(rules.scheme) if isinstance(rules.scheme, Mapping) else []
     for source, patterns in (("protect", list(rules.protect)), ("the scheme", schemes)):
         for index, pattern in enumerate(patterns):
@@ -85,10 +87,10 @@ def _idle_patterns(rules: Rules, rows: Sequence[LayerChange]) -> Iterator[str]:
             idle = f"the pattern {pattern!r} of {source} changes nothing"
             if not open_to_choice:
                 example = f"{matched[0].names[0] or 'the network'}: {matched[0].reason}"
-                yield f"{idle}, since all that it matches is skipped anyway ({example})"
+                yield f"{idle}, since all convolutions that it matches are skipped anyway ({example})"
             # A last pattern for all the rest is no slip where nothing is left.
             elif pattern != "*" and source != "protect" and _all_taken(open_to_choice, patterns[:index]):
-                yield f"{idle}, since earlier patterns match all that it does; the first that matches counts"
+                yield f"{idle}, since earlier patterns match the same convolutions; the first match counts"
 
 
 def _all_taken(rows: Sequence[LayerChange], patterns: Sequence[str]) -> bool:
@@ -96,16 +98,16 @@ def _all_taken(rows: Sequence[LayerChange], patterns: Sequence[str]) -> bool:
 
 
 def _refuse_entangled(model: nn.Module, replaced: Mapping[str, nn.Module]) -> None:
-    """Raises where something besides its places holds on to a convolution that is to be replaced, or to its weights."""
+    """Raise if something besides its places holds on to a convolution that is to be replaced, or to its weights."""
     for name, what, place in hidden_references(model, replaced):
         raise ConversionError(
-            f"{what or 'the network'} is also kept in {place}, where a replacement would not reach it, so the network "
-            f"would go on using the old convolution; protect it with protect=[{name!r}]"
+            f"{what or 'the network'} is also referenced in {place}, where it can't be replaced, so the network would "
+            f"keep using the old convolution; protect it with protect=[{name!r}]"
         )
     for name, other in shared_memory(model, replaced):
         first, second = sorted((name, other))
         raise ConversionError(
-            f"{first} and {second} share a parameter or its memory, which their replacements would not; "
+            f"{first} and {second} share a parameter or its memory, but their replacements would not; "
             f"protect them with protect={[each for each in (first, second) if each in replaced]!r}"
         )
 
@@ -129,13 +131,13 @@ def _plan_layer(
         return replace(row, action="kept", reason=kept)
     refused = refusal(conv)
     if refused:
-        raise ConversionError(f"{names[0] or 'the network'} can't be converted: {refused}; or protect it by its name")
+        raise ConversionError(f"{names[0] or 'the network'} can't be converted: {refused}; or protect it")
     try:
         plan = make_plan(spec, _scheme_for(names, rules.scheme) or "full")
     except PlanError as error:
         return replace(row, reason=str(error))
     if not isinstance(plan, LayerPlan):
-        raise ConversionError(f"a scheme returns a LayerPlan for a ConvSpec; it returned {type(plan).__name__}")
+        raise ConversionError(f"a scheme must return a LayerPlan; got {type(plan).__name__}")
     if plan.is_dense:
         return replace(row, action="kept", reason="the scheme keeps it dense")
     after = sum(batch * plan.macs_from_input(size) for batch, *size in count.inputs) if count else macs
@@ -162,9 +164,9 @@ def _why_keep(layer: ConvLayer, rules: Rules) -> str | None:
         return "protected"
     where = rules.where or everywhere()
     if not where(layer):
-        return f"not among those asked for: {getattr(where, 'text', 'by a function of yours')}"
+        return f"excluded by where: {getattr(where, 'text', 'a custom function')}"
     if _scheme_for(layer.names, rules.scheme) is None:
-        return "no pattern of the scheme matches its name"
+        return "no scheme pattern matches its name"
     return None
 
 

@@ -16,7 +16,7 @@ WRAPPERS = {
     "DataParallel": "convert model.module before you wrap it",
     "FullyShardedDataParallel": "convert the network before you shard it",
     "OptimizedModule": "convert the network before torch.compile",
-    "RecursiveScriptModule": "a scripted network can't be changed: convert it before, and trace or export it then",
+    "RecursiveScriptModule": "convert the network first, then trace or export it: a scripted one can't be changed",
     "TopLevelTracedModule": "convert the network before you trace it: a traced one can't be changed",
 }
 
@@ -42,7 +42,7 @@ class FoundModule:
 
 
 def find_modules(root: nn.Module) -> dict[int, FoundModule]:
-    """Returns every module of a network by identity, in the order of the network, the root first."""
+    """Return every module of a network by identity, in the order of the network, the root first."""
     found: dict[int, FoundModule] = {}
 
     def visit(module: nn.Module, name: str, above: tuple[int, ...]) -> None:
@@ -61,7 +61,7 @@ def find_modules(root: nn.Module) -> dict[int, FoundModule]:
 
 
 def replace_modules_(root: nn.Module, replacements: Mapping[int, nn.Module]) -> nn.Module:
-    """Puts each replacement, keyed by the identity of what it replaces, in all its places.
+    """Put each replacement, keyed by the identity of what it replaces, in all its places.
 
     Returns:
         The root, or its replacement.
@@ -74,7 +74,7 @@ def replace_modules_(root: nn.Module, replacements: Mapping[int, nn.Module]) -> 
 
 
 def refuse_wrapper(root: nn.Module) -> None:
-    """Raises where the network is wrapped in something that would not notice the surgery."""
+    """Raise if the network is wrapped in something that would not notice the surgery."""
     for module in root.modules():
         advice = WRAPPERS.get(type(module).__name__)
         if advice:

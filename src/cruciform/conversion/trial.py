@@ -66,7 +66,7 @@ def try_out(
     known: Mapping[str, Shapes] | None = None,
     old: Mapping[int, str] | None = None,
 ) -> Trial:
-    """Runs a network in each mode, and leaves it and all random numbers as they were.
+    """Run a network in each mode, and leaves it and all random numbers as they were.
 
     Args:
         model: The network.
@@ -100,23 +100,23 @@ def try_out(
 
 
 def guess_trial(model: nn.Module) -> Trial | str:
-    """Tries a network out at the first size that it runs at in evaluation mode, or returns why there is none."""
+    """Try a network out at the first size that it runs at in evaluation mode, or returns why there is none."""
     try:
         signature(model.forward).bind(object())
     except (TypeError, ValueError):
-        return "it does not take one tensor"
+        return "its forward does not take a single tensor"
     why = "it has no convolution"
     for index, size in enumerate(dict.fromkeys(_sizes(model))):
         trial = try_out(model, size, guessed=True)
         if trial.outputs:
             return trial
         if index == 0:
-            why = f"at {size} and other usual sizes it fails: {first_line(trial.failures['evaluation'])}"
+            why = f"at {size} and other common sizes it fails: {first_line(trial.failures['evaluation'])}"
     return why
 
 
 def _sizes(model: nn.Module) -> Iterator[tuple[int, ...]]:
-    """Yields sizes worth trying: those that libraries write on their networks, then usual ones."""
+    """Yield sizes worth trying: those that libraries write on their networks, then usual ones."""
     specs = (plan.spec for module in model.modules() if not isinstance(module, nn.Linear) and (plan := plan_of(module)))
     spec = next(specs, None)
     if spec is None:
@@ -164,8 +164,8 @@ class _Uses(TorchFunctionMode):
             if id(tensor) in self._old:
                 name = self._old[id(tensor)]
                 raise ConversionError(
-                    f"once {name} is converted, the network still uses its old weights, which it keeps somewhere that "
-                    f"a replacement does not reach; protect it with protect=[{name!r}]"
+                    f"after converting {name}, the network still uses its old weights, which are also stored "
+                    f"elsewhere; protect it with protect=[{name!r}]"
                 )
             if id(tensor) in self.names:
                 self._used.add(self.names[id(tensor)])

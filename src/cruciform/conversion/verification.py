@@ -14,7 +14,7 @@ from cruciform.measure.macs import profile
 def verify_conversion(
     model: nn.Module, before: Trial, *, new: Mapping[int, str], old: Mapping[int, str]
 ) -> Verification:
-    """Runs a converted network as it was run before, in every mode in which it ran.
+    """Run a converted network as it was run before, in every mode in which it ran.
 
     Args:
         model: The converted network.
@@ -30,15 +30,17 @@ def verify_conversion(
         if mode in after.failures:
             raise ConversionError(_why_it_fails(after.failures[mode], mode, new)) from after.failures[mode]
         if after.outputs.get(mode) != outputs:
-            raise ConversionError(f"outputs of {outputs} became {after.outputs.get(mode)} by the conversion")
+            raise ConversionError(
+                f"the conversion changed the output shapes from {outputs} to {after.outputs.get(mode)}"
+            )
     unused = [name for name in new.values() if name and not any(key.startswith(f"{name}.") for key in after.used)]
-    failed = [f"in {mode} mode it does not run: {first_line(error)}" for mode, error in before.failures.items()]
+    failed = [f"it does not run in {mode} mode: {first_line(error)}" for mode, error in before.failures.items()]
     modes = tuple(mode for mode in MODES if mode in before.outputs)
     return Verification(before.input_size, before.guessed, modes, tuple(unused), "; ".join(failed))
 
 
 def count_again(model: nn.Module, report: ConversionReport) -> ConversionReport:
-    """Counts a network after its conversion, where it was counted before, and returns the report with that.
+    """Count a network after its conversion, where it was counted before, and returns the report with that.
 
     Raises:
         ConversionError: It does not run any more, or returns something of another shape.
@@ -49,13 +51,15 @@ def count_again(model: nn.Module, report: ConversionReport) -> ConversionReport:
     try:
         after = profile(model, report.counted.input_size)
     except ShapeError as error:
-        raise ConversionError(f"once it is converted, {error}") from error
+        raise ConversionError(f"after the conversion, {error}") from error
     if after.outputs != report.counted.outputs:
-        raise ConversionError(f"outputs of {report.counted.outputs} became {after.outputs} by the conversion")
+        raise ConversionError(
+            f"the conversion changed the output shapes from {report.counted.outputs} to {after.outputs}"
+        )
     if after.macs != report.macs_after:
         raise CountError(
-            f"the report promises {report.macs_after:,} multiply-accumulates, the network then has {after.macs:,}. "
-            "No report is given, since one of them is wrong (is a layer called as conv.forward(x), which nobody sees?)"
+            f"the conversion table has {report.macs_after:,} MACs, but the converted network has {after.macs:,}. One "
+            "of them is wrong, so no report is given (is a layer called as conv.forward(x), which hooks do not see?)"
         )
     return replace(report, counted_after=after)
 
@@ -67,8 +71,8 @@ def _why_it_fails(error: BaseException, mode: str, new: Mapping[int, str]) -> st
         if isinstance(cause, AttributeError) and id(cause.obj) in new:
             name = new[id(cause.obj)]
             return (
-                f"the network itself reads {cause.name!r} of {name} in {mode} mode, which no layer of basis filters "
-                f"has, so it would not run once {name} is converted; protect it with protect=[{name!r}]"
+                f"the network reads the attribute {cause.name!r} of {name} in {mode} mode, which a layer of basis "
+                f"filters does not have, so it would not run after the conversion; protect it with protect=[{name!r}]"
             )
         cause = cause.__cause__ or cause.__context__
-    return f"once it is converted, the network does not run in {mode} mode: {first_line(error)}"
+    return f"the converted network does not run in {mode} mode: {first_line(error)}"

@@ -38,7 +38,7 @@ class Where:
         self.text = text
 
     def __call__(self, layer: ConvLayer) -> bool:
-        """Whether the layer is one of those asked for."""
+        """Return whether the layer is one of those asked for."""
         return self._test(layer)
 
     def __and__(self, other: "Where") -> "Where":
@@ -58,12 +58,12 @@ def everywhere() -> Where:
 
 def named(*patterns: str) -> Where:
     """Convolutions one of whose names matches a pattern such as ``layer*.conv1``."""
-    return Where(lambda layer: matches(layer.names, patterns), f"named {' or '.join(patterns)}")
+    return Where(lambda layer: matches(layer.names, patterns), f"name matches {' or '.join(patterns)}")
 
 
 def kernel(at_least: int) -> Where:
     """Convolutions with a window of at least this extent along two axes."""
-    return Where(lambda layer: sorted(layer.spec.kernel)[-2:][0] >= at_least, f"a window of at least {at_least}")
+    return Where(lambda layer: sorted(layer.spec.kernel)[-2:][0] >= at_least, f"a kernel of at least {at_least}")
 
 
 def channels(at_least: int) -> Where:
@@ -88,13 +88,13 @@ def share(at_least: float) -> Where:
 
     def test(layer: ConvLayer) -> bool:
         if layer.share is None:
-            raise ConversionError("a rule on the share of MACs needs input_size=, for instance (3, 224, 224)")
+            raise ConversionError("where.share needs input_size=, for instance (3, 224, 224)")
         return layer.share >= at_least
 
     return Where(test, f"at least {at_least:.1%} of the MACs")
 
 
 def matches(names: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
-    """Whether any of the names matches any of the patterns."""
+    """Return whether any of the names matches any of the patterns."""
     # A name may hold square brackets, which are no pattern where it is written out.
     return any(name == pattern or fnmatchcase(name, pattern) for name in names for pattern in patterns)

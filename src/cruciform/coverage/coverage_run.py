@@ -34,7 +34,7 @@ def cover(
     processes: int = 2,
     report: Callable[[Finding], None] = lambda finding: None,
 ) -> list[Finding]:
-    """Examines all networks that the journal does not hold yet, and returns the findings of all.
+    """Examine all networks that the journal does not hold yet, and returns the findings of all.
 
     What was found with other versions, or failed, is examined again.
 
@@ -79,16 +79,16 @@ def cover(
 
 
 def list_networks(libraries: Sequence[str]) -> list[str]:
-    """Returns references to all networks of the libraries; a child process asks them, as it is the one to load them."""
+    """Return references to all networks of the libraries; a child process asks them, as it is the one to load them."""
     command = [sys.executable, "-m", "cruciform.coverage.worker", "--list", *libraries]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode != 0:
-        raise MissingExtraError((done.stderr.strip().splitlines() or ["the libraries could not be loaded"])[-1])
+        raise MissingExtraError((done.stderr.strip().splitlines() or ["the libraries could not be imported"])[-1])
     return list(json.loads(done.stdout))
 
 
 def read_findings(journal: Path, today: Mapping[str, str]) -> Iterable[tuple[CoverageRequest, Finding]]:
-    """Yields what was asked, and found by these versions without a failure; a line that was cut off is passed over."""
+    """Yield what was asked, and found by these versions without a failure; a line that was cut off is passed over."""
     if journal.exists():
         for line in read_text(journal).splitlines():
             try:
@@ -138,7 +138,7 @@ class _Child:
         self._late = False
 
     def ask(self, request: CoverageRequest) -> Finding | None:
-        """Returns the finding, or None where the child died or took too long."""
+        """Return the finding, or None where the child died or took too long."""
         process = self._process
         if process.stdin is None or process.stdout is None:
             return None
@@ -159,7 +159,7 @@ class _Child:
         self._process.kill()
 
     def end(self) -> str:
-        """Ends the child and returns how it ended."""
+        """End the child and returns how it ended."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:

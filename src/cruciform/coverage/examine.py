@@ -56,17 +56,17 @@ class Finding:
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the finding as plain data."""
+        """Return the finding as plain data."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Finding":
-        """Returns the finding that ``to_dict`` described."""
+        """Return the finding that ``to_dict`` described."""
         return cls(**data)
 
 
 def examine(reference: str, scheme: str, *, backward: bool = False) -> Finding:
-    """Examines one network; what goes wrong is part of the finding."""
+    """Examine one network; what goes wrong is part of the finding."""
     finding = Finding(reference)
     try:
         _examine(finding, scheme, on_meta=True)
@@ -75,7 +75,7 @@ def examine(reference: str, scheme: str, *, backward: bool = False) -> Finding:
         if finding.params > LARGEST_REAL:
             finding.failure = f"on the meta device: {first}; too large for real tensors"
         else:
-            finding = Finding(reference, notes=[f"run on real tensors, since the meta device failed: {first}"])
+            finding = Finding(reference, notes=[f"run on real tensors, since it failed on the meta device: {first}"])
             try:
                 _examine(finding, scheme, on_meta=False)
             except Exception as again:
@@ -114,7 +114,7 @@ def _examine(finding: Finding, scheme: str, *, on_meta: bool) -> None:
 
 
 def is_eligible(module: nn.Module) -> bool:
-    """Whether a module is a convolution with groups=1 and two or more extents above 1."""
+    """Return whether a module is a convolution with groups=1 and two or more extents above 1."""
     return (
         isinstance(module, PLAIN_CONVOLUTIONS)
         and module.groups == 1

@@ -14,9 +14,9 @@ Every network that torchvision and timm list, and those of MONAI that `src/cruci
 convolutions converted by the scheme `{scheme}`:
 `cruciform coverage --library all --scheme {scheme}`. {circumstances}
 
-*Eligible*: has a convolution with groups=1 and two or more extents above 1. *Converted*: at least one was replaced, all
-outputs have the same shapes, and the converted network has the MACs that the report promised. *Backward*: of a sample
-of those under 60 M parameters, run on real tensors, every replaced layer got a finite gradient.
+*Eligible*: has a convolution with groups=1 and a kernel longer than 1 along two axes or more. *Converted*: at least one
+was replaced, all outputs have the same shapes, and the converted network has the MACs of its conversion table.
+*Backward*: of a sample of those under 60 M parameters, run on real tensors, every replaced layer got a finite gradient.
 
 | library | networks | eligible | converted | backward | failed |
 |---|---|---|---|---|---|
@@ -66,7 +66,7 @@ class Tally:
 
 
 def tally(findings: Iterable[Finding]) -> list[Tally]:
-    """Returns the numbers of each library, in the order in which they come."""
+    """Return the numbers of each library, in the order in which they come."""
     by_library: dict[str, list[Finding]] = {}
     for finding in findings:
         by_library.setdefault(split_reference(finding.reference)[0], []).append(finding)
@@ -84,12 +84,12 @@ def tally(findings: Iterable[Finding]) -> list[Tally]:
 
 
 def is_covered(finding: Finding) -> bool:
-    """Whether a network converts as promised."""
+    """Return whether a network converts as promised."""
     return finding.eligible and finding.converted and finding.same_shapes and not finding.failure
 
 
 def markdown(tallies: Sequence[Tally], findings: Sequence[Finding], *, scheme: str, circumstances: str) -> str:
-    """Returns a page for the docs."""
+    """Return a page for the docs."""
     failures = [f"- `{f.reference}`: {f.failure}" for t in tallies for f in t.failed]
     return COVERAGE_PAGE.format(
         scheme=scheme,

@@ -17,7 +17,7 @@ _DECLARED: list[torch.library.Library] = []  # declarations live as long as what
 
 
 def load_torchvision() -> None:
-    """Loads torchvision, where it is installed, and where need be with its two compiled operators declared first."""
+    """Load torchvision, where it is installed, and where need be with its two compiled operators declared first."""
     try:
         import torchvision
     except ImportError:
@@ -33,7 +33,7 @@ def load_torchvision() -> None:
 
 
 def main() -> None:
-    """Answers requests until standard input ends."""
+    """Answer requests until standard input ends."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)

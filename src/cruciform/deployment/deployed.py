@@ -1,5 +1,8 @@
 """A deployed network: where it is stored, how fast it is, and how to run it."""
 
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,9 +12,19 @@ from cruciform.text.text_tables import html_table
 from cruciform.text.wording import plural
 
 if TYPE_CHECKING:
-    from tempfile import TemporaryDirectory
-
     from numpy.typing import NDArray
+
+
+class TemporaryFolder:
+    """A new folder, removed when this object is, or when the program ends.
+
+    Attributes:
+        path: The folder.
+    """
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="cruciform-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -28,7 +41,7 @@ class Artifact:
     path: Path
     report: Mapping[str, Any] = field(repr=False)
     engine: "Callable[[NDArray[Any]], NDArray[Any]]" = field(repr=False)
-    folder: "TemporaryDirectory[str] | None" = field(default=None, repr=False)
+    folder: TemporaryFolder | None = field(default=None, repr=False)
 
     def __call__(self, images: "NDArray[Any]") -> "NDArray[Any]":
         """Run the network on a float32 batch; return its output."""

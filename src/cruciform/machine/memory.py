@@ -12,7 +12,7 @@ NEVER, NONE = -1, 0
 
 
 def keep_freed_memory() -> bool:
-    """Tells the C library so, for this process; returns whether there is one to tell."""
+    """Report the C library so, for this process; returns whether there is one to tell."""
     if sys.platform != "linux":
         return False
     library = ctypes.CDLL(None)

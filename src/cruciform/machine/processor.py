@@ -20,18 +20,18 @@ _FIELDS = ("flags", "Features")  # x86, ARM
 
 
 def name() -> str:
-    """Returns what the processor calls itself."""
+    """Return what the processor calls itself."""
     return _fields().get("model name") or platform.processor() or "unknown"
 
 
 def instructions() -> list[str]:
-    """Returns which of INSTRUCTIONS and OTHER_FEATURES the processor has; none where the system does not tell."""
+    """Return which of INSTRUCTIONS and OTHER_FEATURES the processor has; none where the system does not tell."""
     known = {*OTHER_FEATURES, *(flag for flags in INSTRUCTIONS.values() for flag in flags)}
     return sorted(known & _flags())
 
 
 def emulation(precision: str) -> str | None:
-    """Returns in words why a precision is slow on this processor, or None where it is not, or the system does not tell.
+    """Return in words why a precision is slow on this processor, or None where it is not, or the system does not tell.
 
     Args:
         precision: A key of INSTRUCTIONS; others are never emulated.
@@ -40,8 +40,8 @@ def emulation(precision: str) -> str | None:
     if not has or not wanted or not has.isdisjoint(wanted):
         return None
     return (
-        f"this processor ({name()}) has no instructions for {precision} ({', '.join(wanted)}): it is emulated, slower "
-        "than 32 bits"
+        f"this processor ({name()}) has no instructions for {precision} ({', '.join(wanted)}): it is emulated, "
+        "which is slower than float32"
     )
 
 
@@ -51,7 +51,7 @@ def _flags() -> set[str]:
 
 
 def _fields() -> dict[str, str]:
-    """Returns what Linux tells of the first core."""
+    """Return what Linux tells of the first core."""
     if not CPUINFO.exists():
         return {}
     first = CPUINFO.read_text("utf-8").partition("\n\n")[0]

@@ -26,7 +26,7 @@ class Work(NamedTuple):
 
 
 def work_of(call: Call) -> Work | None:
-    """Returns the work of a call, or None where the call is not of a kind that is counted."""
+    """Return the work of a call, or None where the call is not of a kind that is counted."""
     if call.module is not None:
         return planned_work(call.module.plan, first_argument(call))
     formula = FORMULAS.get(call.operation)
@@ -38,7 +38,7 @@ def work_of(call: Call) -> Work | None:
 
 
 def planned_work(plan: LayerPlan, x: Tensor) -> Work:
-    """Returns the work of a layer that runs a plan."""
+    """Return the work of a layer that runs a plan."""
     rank = plan.spec.rank
     size, batch = x.shape[-rank:], prod(x.shape[: -rank - 1])
     macs = plan.macs_from_input(size)

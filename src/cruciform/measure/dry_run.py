@@ -17,13 +17,13 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 def zero_input(model: nn.Module, input_size: Sequence[int], device: torch.device, *, batch: int = 1) -> Tensor:
-    """Returns zeros of the type that a network computes in: so many inputs of these channels and spatial sizes."""
+    """Return zeros of the type that a network computes in: so many inputs of these channels and spatial sizes."""
     dtype = next((tensor.dtype for tensor in model.parameters() if tensor.is_floating_point()), torch.float32)
     return torch.zeros(batch, *input_size, device=device, dtype=dtype)
 
 
 def call_with(model: nn.Module, state: dict[str, Tensor], x: Tensor) -> Any:
-    """Runs a network with the tensors of ``state_on`` in place of its own, and returns its output."""
+    """Run a network with the tensors of ``state_on`` in place of its own, and returns its output."""
     # The fused kernels of attention are nothing that the dispatcher's counter knows; its plain form is.
     with sdpa_kernel(SDPBackend.MATH):
         # A module that stands in two places is named once: torch would exchange its tensors twice, and leave it so.
@@ -31,7 +31,7 @@ def call_with(model: nn.Module, state: dict[str, Tensor], x: Tensor) -> Any:
 
 
 def state_on(model: nn.Module, device: torch.device) -> dict[str, Tensor]:
-    """Returns all tensors of all modules on another device, by the first name of each module; tied ones stay tied."""
+    """Return all tensors of all modules on another device, by the first name of each module; tied ones stay tied."""
     there: dict[int, Tensor] = {}
     state = {}
     for name, module in model.named_modules():
@@ -45,12 +45,12 @@ def state_on(model: nn.Module, device: torch.device) -> dict[str, Tensor]:
 
 
 def shapes_of(output: Any) -> Shapes:
-    """Returns the shapes of all tensors that a network returned, without the batch."""
+    """Return the shapes of all tensors that a network returned, without the batch."""
     return tuple(tuple(tensor.shape[1:]) for tensor in tensors_in(output))
 
 
 def let_norms_run_on_one_input(model: nn.Module) -> None:
-    """Puts batch norms into evaluation mode: one pixel of one input has no variance, and their work is the same."""
+    """Put batch norms into evaluation mode: one pixel of one input has no variance, and their work is the same."""
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.eval()
@@ -58,7 +58,7 @@ def let_norms_run_on_one_input(model: nn.Module) -> None:
 
 @contextmanager
 def same_random_numbers() -> Iterator[None]:
-    """Lets whoever draws random numbers after the block draw those that he would have drawn without it."""
+    """Let whoever draws random numbers after the block draw those that he would have drawn without it."""
     state = random.getstate()
     try:
         with torch.random.fork_rng(devices=[]):

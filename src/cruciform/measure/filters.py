@@ -76,7 +76,7 @@ class LayerFilters:
     why_not: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the figures as plain data, without the weights."""
+        """Return the figures as plain data, without the weights."""
         return {
             "layer": self.name,
             "plan": str(self.plan),
@@ -93,7 +93,7 @@ class LayerFilters:
 
 
 def network_filters(model: nn.Module, pattern: str = "*") -> list[LayerFilters]:
-    """Looks at every layer that has a window of more than one tap.
+    """Look at every layer that has a window of more than one tap.
 
     Args:
         model: The network.
@@ -106,19 +106,19 @@ def network_filters(model: nn.Module, pattern: str = "*") -> list[LayerFilters]:
     chosen = [name for name in found if fnmatch.fnmatch(name, pattern) or pattern in name]
     if not chosen:
         known = ", ".join(list(found)[:12]) or "none"
-        raise OptionError(f"no layer with a window is called {pattern!r}; there are: {known}")
+        raise OptionError(f"no layer with a kernel larger than 1 matches {pattern!r}; there are: {known}")
     return [layer_filters(name, found[name]) for name in chosen]
 
 
 def layer_filters(name: str, layer: nn.Module) -> LayerFilters:
-    """Looks at one layer: a convolution of torch, or one of basis filters."""
+    """Look at one layer: a convolution of torch, or one of basis filters."""
     plan = plan_of(layer)
     if plan is None:
-        raise OptionError(f"{name} is a {type(layer).__name__}, which has no filters; name a convolution")
+        raise OptionError(f"{name} is a {type(layer).__name__}, which has no filters; choose a convolution")
     with torch.no_grad():
         weights: Weights = [[weight.detach().float().cpu() for weight in stage] for stage in stage_weights_of(layer)]
         finite = all(bool(weight.isfinite().all()) for stage in weights for weight in stage)
-        why_not = (plan.obstacle or "") if finite else "its weights are not all finite"
+        why_not = (plan.obstacle or "") if finite else "its weights have NaN or Inf"
         kernel = None if why_not else _kernel(plan, weights)
         values = singular_values(kernel) if kernel is not None else torch.zeros(0)
         groups = []
@@ -141,18 +141,18 @@ def layer_filters(name: str, layer: nn.Module) -> LayerFilters:
 
 
 def singular_values(kernel: Tensor) -> Tensor:
-    """Returns the singular values of a kernel as a matrix with a row for each filter, the largest first."""
+    """Return the singular values of a kernel as a matrix with a row for each filter, the largest first."""
     values: Tensor = torch.linalg.svdvals(kernel.flatten(1))
     return values
 
 
 def effective_rank(values: Tensor) -> float:
-    """Returns the effective rank of singular values: n for n equal ones, 1 where one alone is not zero, 0 for none."""
+    """Return the effective rank of singular values: n for n equal ones, 1 where one alone is not zero, 0 for none."""
     return float(_effective_ranks(values[None])[0])
 
 
 def _effective_ranks(values: Tensor) -> Tensor:
-    """Returns the effective rank of each row of singular values."""
+    """Return the effective rank of each row of singular values."""
     total = values.sum(-1, keepdim=True)
     shares = values / total.clamp_min(1e-30)
     ranks = torch.exp(-torch.special.xlogy(shares, shares).sum(-1))
@@ -167,7 +167,7 @@ def _spatial_rank(kernel: Tensor) -> float:
 
 
 def _energies(plan: LayerPlan, weights: Weights, stage: int) -> list[float]:
-    """Returns the share of each group of a stage."""
+    """Return the share of each group of a stage."""
     alone = []
     for chosen in range(len(weights[stage])):
         others = [w if n == chosen else torch.zeros_like(w) for n, w in enumerate(weights[stage])]

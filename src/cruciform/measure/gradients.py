@@ -45,7 +45,7 @@ PAPER_BAND = 10.0
 NORMALIZATION_GROWTH = math.pi / (math.pi - 1)
 NORMALIZATIONS_AT_MOST = 50
 DIAGNOSIS_COLUMNS = ("block", "on the deepest path", "gradient in / out", "activation out / in")
-TRAINED = "no verdict: these weights are trained, and the doctor judges starting points"
+TRAINED = "no verdict: the weights are trained, and the doctor checks initial weights"
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Diagnosis:
         if self.trainable:
             return "trainable"
         if not math.isfinite(self.gradient_over_depth) or self.gradient_over_depth == 0:
-            return "untrainable: the gradient is lost"
+            return "untrainable: the gradient is zero, NaN or Inf"
         return "untrainable: the gradient " + ("vanishes" if self.gradient_over_depth < self.low else "explodes")
 
     @property
@@ -146,7 +146,7 @@ def diagnose(
     seed: int = 0,
     trained: bool | None = None,
 ) -> Diagnosis:
-    """Measures whether gradients survive their way through a network; ``print`` shows it as a table.
+    """Measure whether gradients survive their way through a network; ``print`` shows it as a table.
 
     The network is run as in training; its parameters, buffers, gradients and mode are left as they were.
 
@@ -176,7 +176,9 @@ def diagnose(
             # Of several outputs the deepest: auxiliary heads would add gradient in the middle of the network.
             end = max(tensors_in(output), key=tape.depth_of, default=None)
             if end is None or not end.requires_grad:
-                raise DiagnosisError(f"the output of {type(model).__name__} has no gradient to its input")
+                raise DiagnosisError(
+                    f"the output of {type(model).__name__} does not depend on its input in a differentiable way"
+                )
             end.backward(tape.noise_like(end))
         return _judge(tape, trained=trained)
     finally:
@@ -184,7 +186,7 @@ def diagnose(
 
 
 def has_tracked_batches(model: nn.Module) -> bool:
-    """Tells whether a batch norm of the network has seen batches in training."""
+    """Return whether a batch norm of the network has seen batches in training."""
     counts = (getattr(module, "num_batches_tracked", None) for module in model.modules())
     return any(isinstance(count, Tensor) and not count.is_meta and int(count) > 0 for count in counts)
 
@@ -215,7 +217,7 @@ def _judge(tape: GradientTape, *, trained: bool) -> Diagnosis:
 
 def _advice(blocks: Sequence[MeasuredBlock], over_depth: float) -> str:
     if not (math.isfinite(over_depth) and over_depth > 0):
-        return "the gradient is lost altogether: look for a layer whose outputs are all zero, or not finite"
+        return "the gradient is zero, NaN or Inf: look for a layer whose outputs are"
     worst = max(blocks, key=lambda b: abs(math.log(b.gradient_ratio)) if b.gradient_ratio > 0 else math.inf)
     listed = math.prod(block.gradient_ratio for block in blocks)
     listed = listed if math.isfinite(listed) and listed > 0 else over_depth
@@ -224,8 +226,8 @@ def _advice(blocks: Sequence[MeasuredBlock], over_depth: float) -> str:
     return between + (
         f"each block scales the gradient's variance by {mean:.2f} on average, {worst.name} the most "
         f"({worst.gradient_ratio:.2f}). Scale the initial weights of each block, of one stage where it has several, by "
-        f"{1 / math.sqrt(mean):.2f}, or initialize with cruciform.initialize_(model) (on the command line: --init "
-        "paper-completed), or put a normalization behind each convolution"
+        f"{1 / math.sqrt(mean):.2f}, or initialize with cruciform.initialize_(model, 'paper-completed'), "
+        "or put a normalization after each convolution"
     )
 
 
@@ -235,7 +237,7 @@ def _ratio(above: float, below: float) -> float:
 
 @contextmanager
 def _undisturbed(model: nn.Module, seed: int) -> Iterator[None]:
-    """Runs the model as in training, with a seed of its own, and puts everything back."""
+    """Run the model as in training, with a seed of its own, and puts everything back."""
     # By the tensors themselves: some networks make buffers, or exchange them, while they run.
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]

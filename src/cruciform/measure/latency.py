@@ -36,7 +36,7 @@ class LayerSeconds(NamedTuple):
 def time_layers(
     model: nn.Module, input_size: Sequence[int], *, rounds: int, batch: int = 1
 ) -> dict[str, LayerSeconds]:  # fmt: skip
-    """Returns the seconds of every layer that has a plan: convolutions, basis filters, linear layers.
+    """Return the seconds of every layer that has a plan: convolutions, basis filters, linear layers.
 
     Dense stand-ins run in passes of their own, interleaved with the others, so that they do not slow down the next
     layer of the network while that is timed.
@@ -97,7 +97,7 @@ def time_layers(
 
 
 def _dense_stand_in(layer: nn.Module) -> nn.Module | None:
-    """Returns the dense convolution in whose place a layer stands, with weights of its own; None where it is none."""
+    """Return the dense convolution in whose place a layer stands, with weights of its own; None where it is none."""
     if not isinstance(layer, CompositeConv) or layer.plan.is_dense or is_parametrized(layer):
         return None
     like = next(layer.parameters())

@@ -66,7 +66,7 @@ BY_SHAPES: dict[Any, Any] = {
 
 
 def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = False) -> Profile:
-    """Counts a network.
+    """Count a network.
 
     Args:
         model: Any network; it is not changed.
@@ -90,7 +90,7 @@ def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = Fal
             raise
         except Exception as error:
             # Some networks look at values, which the meta device has not.
-            notes.append(f"run on real tensors, since the meta device failed: {first_line(error)}")
+            notes.append(f"run on real tensors, since it failed on the meta device: {first_line(error)}")
             meter = _Meter(model)
             device = next((p.device for p in model.parameters()), torch.device("cpu"))
             with on_input(model, input_size):
@@ -136,10 +136,10 @@ class _Meter(Tracer):
         macs, biases = work if work is not None else (0, 0)
         if macs != seen or odd:
             where = f"layer {call.layer!r}" if call.layer else "the network itself"
-            reason = "" if work is not None else ", for which no closed form is known"
+            reason = "" if work is not None else ", which has no formula here"
             raise CountError(
                 f"{where} calls {call.operation}{reason}: {macs:,} multiply-accumulates by arithmetic, {seen:,} by "
-                "the dispatcher. No total is given, since one of them is wrong"
+                "the dispatcher. One of them is wrong, so no total is given"
             )
         row = self.layers[call.layer]
         if work is not None:
@@ -153,17 +153,17 @@ class _Meter(Tracer):
             row.output = tuple(output.shape[1:])
 
     def compare_totals(self) -> None:
-        """Raises where the dispatcher saw work between the calls that were compared one by one."""
+        """Raise if the dispatcher saw work between the calls that were compared one by one."""
         counted, seen = sum(row.macs for row in self.layers.values()), self.dispatcher.get_total_flops() // 2
         if counted != seen:
             raise CountError(
-                f"{counted:,} multiply-accumulates by arithmetic, {seen:,} by the dispatcher: the rest is done where "
-                "Python sees no call, in a function of torch.jit.script for instance; count the network without it. No "
+                f"{counted:,} multiply-accumulates by arithmetic, {seen:,} by the dispatcher: some calls are not "
+                "visible from Python, for instance in a torch.jit.script function; count the network without it. No "
                 "total is given"
             )
 
     def _input_of(self, call: Call) -> tuple[int, ...]:
-        """Returns batch and spatial size of what a convolution was given, before it padded that."""
+        """Return batch and spatial size of what a convolution was given, before it padded that."""
         shape = first_argument(call).shape
         rank = call.module.plan.spec.rank if call.module else int(call.operation.strip("convd"))
         batch, size = prod(shape[: -rank - 1]), list(shape[-rank:])  # an input may come without its batch
@@ -180,7 +180,7 @@ def _row(name: str, module: nn.Module) -> LayerCount:
 
 
 def _count_parameters(model: nn.Module, rows: Mapping[str, LayerCount]) -> int:
-    """Counts parameters by plan and by tensor, each tensor once, and compares."""
+    """Count parameters by plan and by tensor, each tensor once, and compares."""
     seen: set[int] = set()
     for name, module in model.named_modules():
         own = [p for p in module.parameters(recurse=False) if id(p) not in seen]
@@ -197,11 +197,11 @@ def _count_parameters(model: nn.Module, rows: Mapping[str, LayerCount]) -> int:
             )
     total = sum(p.numel() for p in model.parameters())
     if total != sum(row.params for row in rows.values()):
-        raise CountError(f"the network has {total:,} parameters, its layers have another number in sum")
+        raise CountError(f"the network has {total:,} parameters, but the sum over its layers differs")
     return total
 
 
 def _owner(name: str) -> str:
-    """Returns the layer whose weight a module computes, as parametrisations do; else the module itself."""
+    """Return the layer whose weight a module computes, as parametrisations do; else the module itself."""
     owner, found, _ = f".{name}".partition(".parametrizations.")
     return owner[1:] if found else name

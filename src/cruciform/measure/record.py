@@ -25,7 +25,7 @@ def record_result(
     n: int,
     packages: Sequence[str] = (),
 ) -> None:
-    """Writes ``results/NAME.json``: a flat summary of numbers, the details, and where they come from.
+    """Write ``results/NAME.json``: a flat summary of numbers, the details, and where they come from.
 
     The file appears under its name only when it is whole.
     """
@@ -43,7 +43,7 @@ def record_result(
 
 
 def circumstances(packages: Sequence[str] = ()) -> str:
-    """Returns date, versions and hardware in a sentence."""
+    """Return date, versions and hardware in a sentence."""
     numbers = ", ".join(f"{name} {number}" for name, number in versions(packages).items())
     machine = hardware()
     cores = plural(machine["cores"], "core")
@@ -51,12 +51,12 @@ def circumstances(packages: Sequence[str] = ()) -> str:
 
 
 def today() -> str:
-    """Returns the date, as files of results have it."""
+    """Return the date, as files of results have it."""
     return dt.datetime.now(dt.UTC).date().isoformat()
 
 
 def hardware() -> dict[str, Any]:
-    """Returns what the machine is, as far as it tells."""
+    """Return what the machine is, as far as it tells."""
     return {
         "processor": processor.name(),
         "instructions": processor.instructions(),
@@ -66,7 +66,7 @@ def hardware() -> dict[str, Any]:
 
 
 def versions(packages: Sequence[str] = ()) -> dict[str, str]:
-    """Returns the versions of this library, of what it stands on, and of some packages more."""
+    """Return the versions of this library, of what it stands on, and of some packages more."""
     found = {}
     for package in (*PACKAGES, *packages):
         try:
@@ -77,6 +77,6 @@ def versions(packages: Sequence[str] = ()) -> dict[str, str]:
 
 
 def peak_memory() -> int:
-    """Returns the most bytes of memory that this process has had at once, on Linux."""
+    """Return the most bytes of memory that this process has had at once, on Linux."""
     lines = Path("/proc/self/status").read_text("ascii").splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))

@@ -12,7 +12,7 @@ _Kept = dict[str, tuple[Any, Any]]
 
 @contextmanager
 def in_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
-    """Puts a network into training or evaluation mode, and all that its modules hold back into its place after.
+    """Put a network into training or evaluation mode, and all that its modules hold back into its place after.
 
     Many keep something of their last run, a grid of positions for instance: on the meta device that would be of no use
     to anyone but us.
@@ -27,7 +27,7 @@ def in_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
 
 
 def _contents(module: nn.Module) -> _Kept:
-    """Returns what a module holds by name, each with a copy of it where it is a container."""
+    """Return what a module holds by name, each with a copy of it where it is a container."""
     return {name: (value, _copy(value)) for name, value in vars(module).items()}
 
 

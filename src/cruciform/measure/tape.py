@@ -89,7 +89,7 @@ class GradientTape(Tracer):
         self.blocks: list[TapedBlock] = []
 
     def before(self, call: Call) -> None:
-        """Opens a block at a convolution."""
+        """Open a block at a convolution."""
         if call.module is None and call.operation not in CONVOLUTION_CALLS:
             return
         x = first_argument(call)
@@ -107,7 +107,7 @@ class GradientTape(Tracer):
             call.kwargs = {**call.kwargs, "input": alias}
 
     def after(self, call: Call, output: Any) -> None:
-        """Follows what the call made."""
+        """Follow what the call made."""
         made = [tensor for tensor in tensors_in(output) if tensor.requires_grad and tensor.is_floating_point()]
         read = [self._nodes[id(t)] for t in tensors_in((call.args, call.kwargs)) if id(t) in self._nodes]
         if call.note is not None:
@@ -142,7 +142,7 @@ class GradientTape(Tracer):
         return noise.mul_(gradient.norm() / noise.norm())
 
     def release(self) -> None:
-        """Lets go of all tensors: a hook and its tensor hold each other where Python's collector does not see it."""
+        """Let go of all tensors: a hook and its tensor hold each other where Python's collector does not see it."""
         for listener in self._listeners:
             listener.remove()
         self._listeners.clear()
@@ -151,15 +151,15 @@ class GradientTape(Tracer):
         self.blocks = []
 
     def depth_of(self, tensor: Tensor) -> int:
-        """Returns how many blocks stand before the tensor; -1 where it does not come from the input."""
+        """Return how many blocks stand before the tensor; -1 where it does not come from the input."""
         return self._nodes[id(tensor)].depth if id(tensor) in self._nodes else -1
 
     def noise_like(self, tensor: Tensor) -> Tensor:
-        """Returns standard normal noise of the tensor's shape."""
+        """Return standard normal noise of the tensor's shape."""
         return torch.randn(tensor.shape, generator=self._generator).to(tensor)
 
     def deepest_path(self) -> list[TapedBlock]:
-        """Returns the blocks from the input to the deepest one that a gradient reached, or else to the deepest."""
+        """Return the blocks from the input to the deepest one that a gradient reached, or else to the deepest."""
         reached = [block for block in self.blocks if block.end.energy != 0]
         path: list[TapedBlock] = []
         block = max(reached or self.blocks, key=lambda block: block.source.depth, default=None)
@@ -172,7 +172,7 @@ class GradientTape(Tracer):
         return path
 
     def energy_behind(self, block: TapedBlock) -> float:
-        """Returns the energy of the gradient that comes to a block from behind.
+        """Return the energy of the gradient that comes to a block from behind.
 
         It is the greatest at any tensor of the same shape and depth as the block's output: where the block stands
         in a branch that is scaled down before it is added, the gradient is that of the sum.
@@ -183,7 +183,7 @@ class GradientTape(Tracer):
 
 
 def normalizations_between(first: TapedBlock, last: TapedBlock) -> int:
-    """Returns how many normalizations a gradient passes from the output of the last block to that of the first."""
+    """Return how many normalizations a gradient passes from the output of the last block to that of the first."""
     passed = 0
     node: Node | None = last.end
     while node is not None and node is not first.end:

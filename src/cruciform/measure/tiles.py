@@ -19,7 +19,7 @@ Tile = list[list[float | None]]
 
 
 def basis_tiles(layer: LayerFilters, count: int) -> list[tuple[str, list[Tile]]]:
-    """Returns (shape, tiles) of each group of the first stage, every filter within the window of the layer."""
+    """Return (shape, tiles) of each group of the first stage, every filter within the window of the layer."""
     window = layer.plan.spec.kernel
     none = ((0, 0),) * len(window)
     found = []
@@ -33,14 +33,14 @@ def basis_tiles(layer: LayerFilters, count: int) -> list[tuple[str, list[Tile]]]
 
 
 def kernel_tiles(layer: LayerFilters, count: int) -> list[Tile]:
-    """Returns tiles of the kernels that the layer is equal to; none where it is equal to none."""
+    """Return tiles of the kernels that the layer is equal to; none where it is equal to none."""
     if layer.kernel is None:
         return []
     return [_tile(one, torch.ones_like(one)) for one in strongest_slices(layer.kernel, count)]
 
 
 def join_tile(layer: LayerFilters, count: int) -> Tile:
-    """Returns how the last stage mixes basis filters: a row for each of the strongest kernels, a column for each basis
+    """Return how the last stage mixes basis filters: a row for each of the strongest kernels, a column for each basis
     filter, scaled by the largest weight; nothing where there is no 1×1 join of two stages.
     """  # noqa: D205
     last = layer.groups[-1]
@@ -53,7 +53,7 @@ def join_tile(layer: LayerFilters, count: int) -> Tile:
 
 
 def energy_tile(layer: LayerFilters) -> Tile:
-    """Returns the share of the kernel's energy at each tap of the window; nothing where there is no kernel."""
+    """Return the share of the kernel's energy at each tap of the window; nothing where there is no kernel."""
     if layer.kernel is None:
         return []
     energy = layer.kernel.square().sum((0, 1))
@@ -61,7 +61,7 @@ def energy_tile(layer: LayerFilters) -> Tile:
 
 
 def strongest_slices(weight: Tensor, count: int) -> Tensor:
-    """Returns, of the filters with the most energy, the slice with the most: (count, extents)."""
+    """Return, of the filters with the most energy, the slice with the most: (count, extents)."""
     filters = _strongest(weight, count)
     channels = weight[filters].flatten(2).square().sum(2).argmax(1)
     return weight[filters, channels]
@@ -81,7 +81,7 @@ def _tile(values: Tensor, taps: Tensor) -> Tile:
 
 
 def _flat(values: Tensor) -> Tensor:
-    """Returns a line as a row, and a box as its planes side by side."""
+    """Return a line as a row, and a box as its planes side by side."""
     if values.ndim == 1:
         return values[None]
     return values if values.ndim == 2 else values.transpose(0, 1).flatten(1)

@@ -61,18 +61,18 @@ class Tracer(TorchFunctionMode):
 
     @abstractmethod
     def before(self, call: Call) -> None:
-        """Sees a call that is about to be made."""
+        """See a call that is about to be made."""
 
     @abstractmethod
     def after(self, call: Call, output: Any) -> None:
-        """Sees a call that was made."""
+        """See a call that was made."""
 
     def __enter__(self) -> Self:
         for name, module in self._model.named_modules():
             if isinstance(module, ScriptModule):
                 where = f"{type(self._model).__name__}{name and f': its {name}'}"
-                raise SpecError(f"{where} is scripted or traced, and shows nobody what it computes; give the network "
-                                "as it was before torch.jit")  # fmt: skip
+                raise SpecError(f"{where} is scripted or traced, so its operations are not visible; give the network "
+                                "before torch.jit")  # fmt: skip
         for name, module in self._model.named_modules():
             self._handles.append(module.register_forward_pre_hook(self._enter_layer(name), with_kwargs=True))
             self._handles.append(module.register_forward_hook(self._leave_layer, always_call=True))
@@ -123,28 +123,28 @@ class Tracer(TorchFunctionMode):
 
 
 def first_argument(call: Call) -> Tensor:
-    """Returns what a layer or function reads, given by place or by name."""
+    """Return what a layer or function reads, given by place or by name."""
     tensor: Tensor = call.args[0] if call.args else call.kwargs["input"]
     return tensor
 
 
 def checked_size(given: object) -> tuple[int, ...]:
-    """Returns channels and spatial size of an input, or raises where that is no such thing."""
+    """Return channels and spatial size of an input, or raises where that is no such thing."""
     if isinstance(given, Sequence) and given and all(isinstance(each, Integral) and int(each) > 0 for each in given):
         return tuple(map(int, given))
     shown = f"a tensor of {tuple(given.shape)}" if isinstance(given, Tensor) else repr(given)
-    raise ShapeError(f"an input's size is its channels and extents, without the batch, as (3, 224, 224); not {shown}")
+    raise ShapeError(f"input_size is channels and spatial size without the batch, as (3, 224, 224); got {shown}")
 
 
 def on_input(model: nn.Module, input_size: Sequence[int]) -> AbstractContextManager[None]:
-    """Turns what a network stumbles over when it is run into an error that names its input."""
-    what = f"{type(model).__name__} does not run on an input of {tuple(input_size)} (channels, sizes)"
+    """Turn what a network stumbles over when it is run into an error that names its input."""
+    what = f"{type(model).__name__} does not run on an input of {tuple(input_size)} (channels, spatial size)"
     unwrap = "; it wraps a network: give model.module" if isinstance(model, PARALLEL) else ""
     return reraise_as(ShapeError, lambda error: f"{what}: {first_line(error)}{unwrap}")
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
-    """Yields the tensors in nested tuples, lists and mappings, in order."""
+    """Yield the tensors in nested tuples, lists and mappings, in order."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, dict):

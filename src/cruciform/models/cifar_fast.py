@@ -59,7 +59,7 @@ class CifarFastConfig(NetworkConfig):
                 "for each block, and each block a scheme for each of its convolutions, one at least"
             )
         if self.activation not in NON_LINEARITIES:
-            raise OptionError(f"activation={self.activation!r} is none of {', '.join(NON_LINEARITIES)}")
+            raise OptionError(f"activation={self.activation!r} is not one of {', '.join(NON_LINEARITIES)}")
         if self.last_map < 1:
             least = PATCH - 1 + (1 << len(self.widths))
             raise OptionError(f"input_size={self.input_size} is too small for {len(self.widths)} blocks; give {least}")
@@ -70,7 +70,7 @@ class CifarFastConfig(NetworkConfig):
         return (self.input_size - PATCH + 1) >> len(self.widths)
 
     def build(self) -> "CifarFast":
-        """Builds the network."""
+        """Build the network."""
         return CifarFast(self)
 
 
@@ -90,7 +90,7 @@ class Block(nn.Module):
         self.act = NON_LINEARITIES[activation]()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns maps of half the height and width."""
+        """Return maps of half the height and width."""
         conv = self.convs[0]
         # Pooled before it is concatenated, a sixth of a training step is saved. In evaluation engines do as they like.
         early = self.training and isinstance(conv, CompositeConv)
@@ -130,12 +130,12 @@ class CifarFast(Network):
 
     @torch.no_grad()
     def fit_(self, images: Tensor) -> None:
-        """Sets the first layer to whiten patches of these images."""
+        """Set the first layer to whiten patches of these images."""
         nn.init.zeros_(self.get_parameter("whiten.bias"))
         self.whiten.weight.copy_(whitening_kernel(images, PATCH, regulariser=REGULARISER))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns the logits."""
+        """Return the logits."""
         self.check_channels(x)
         features = self.pool(self.blocks(self.act(self.whiten(x)))).flatten(1)
         logits: Tensor = self.head(features) * self.scale

@@ -77,13 +77,13 @@ class GoogLeNetConfig(NetworkConfig):
         last = pooled(size, 3, 2, self.pool_padding)
         if last < 1 or (self.auxiliary and size < 5):
             raise OptionError(
-                f"input_size={self.input_size} leaves maps of {size} for the auxiliary heads, which need 5; give at "
-                "least 80, or auxiliary=False"
+                f"input_size={self.input_size} leaves feature maps of {size} for the auxiliary heads, which need 5; "
+                "give at least 80, or auxiliary=False"
             )
         return size, last
 
     def build(self) -> "GoogLeNet":
-        """Builds the network."""
+        """Build the network."""
         return GoogLeNet(self)
 
 
@@ -127,7 +127,7 @@ class GoogLeNet(Network):
         ]
 
     def forward(self, x: Tensor) -> Tensor | TrainingLogits:
-        """Returns the logits; in training, with auxiliary heads, those of all three classifiers."""
+        """Return the logits; in training, with auxiliary heads, those of all three classifiers."""
         self.check_channels(x)
         x = self.norm(self.pool(self.conv1(x)))
         x = self.pool(self.norm(self.conv2(self.conv2_reduce(x))))
@@ -141,8 +141,8 @@ class GoogLeNet(Network):
         x = self.pool5(x)
         if x.shape[-1] != self.last_map or x.shape[-2] != self.last_map:
             raise ShapeError(
-                f"the classifier reads {self.last_map}×{self.last_map} maps, not {x.shape[-2]}×{x.shape[-1]}; for "
-                "images of another size create the network with input_size=..."
+                f"the classifier takes {self.last_map}×{self.last_map} feature maps, not {x.shape[-2]}×{x.shape[-1]}; "
+                "for images of another size create the network with input_size=..."
             )
         logits: Tensor = self.classifier(self.dropout(x.flatten(1)))
         return TrainingLogits(logits, side["aux1"], side["aux2"]) if side else logits
@@ -162,7 +162,7 @@ class InceptionModule(nn.Module):
         self.project = _conv_relu(c, widths.project, 1, "full")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns the concatenation of the branches."""
+        """Return the concatenation of the branches."""
         branches = [
             self.one(x),
             self.three(self.reduce3(x)),
@@ -185,7 +185,7 @@ class AuxiliaryHead(nn.Module):
         self.classifier = nn.Linear(1024, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns the logits."""
+        """Return the logits."""
         x = self.reduce(self.pool(x)).flatten(1)
         logits: Tensor = self.classifier(self.dropout(self.relu(self.hidden(x))))
         return logits

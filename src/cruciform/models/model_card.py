@@ -66,7 +66,7 @@ class ModelCard:
 
 @cache
 def published_rows() -> tuple[Published, ...]:
-    """Returns all rows of the paper's four result tables."""
+    """Return all rows of the paper's four result tables."""
     here = files(__package__)
     readings = tomllib.loads((here / "readings.toml").read_text("utf-8"))["reading"]
     by_row = {(reading.pop("table"), reading.pop("network")): reading for reading in readings}
@@ -75,7 +75,7 @@ def published_rows() -> tuple[Published, ...]:
 
 
 def model_card(name: str) -> ModelCard:
-    """Returns the card of a network of the zoo."""
+    """Return the card of a network of the zoo."""
     config = model_config(name)
     return ModelCard(name, config, tuple(row for row in published_rows() if row.model == name))
 

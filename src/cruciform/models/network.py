@@ -40,15 +40,15 @@ class Network(nn.Module):
         self.config = config
 
     def fit_(self, images: Tensor) -> None:
-        """Takes from some training images what is computed from them and not learnt: nothing, unless it says so."""
+        """Take from some training images what is computed from them and not learnt: nothing, unless it says so."""
 
     def check_channels(self, x: Tensor) -> None:
-        """Raises, with what to type, where the input can't be one for this network."""
+        """Raise, with what to type, where the input can't be one for this network."""
         config = self.config
         if x.ndim != 4 or x.shape[1] != config.in_channels:
             raise ShapeError(
-                f"this network reads (batch, {config.in_channels}, height, width), not {tuple(x.shape)}; for other "
-                "channels create it with in_channels=..."
+                f"this network takes inputs of (batch, {config.in_channels}, height, width), not {tuple(x.shape)}; "
+                "for other channels create it with in_channels=..."
             )
 
 
@@ -73,7 +73,7 @@ class NetworkConfig(ABC):
         for name in ("num_classes", "in_channels", "input_size"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
-                raise OptionError(f"{name} must be a whole number above 0, not {value!r}")
+                raise OptionError(f"{name} must be a positive integer, not {value!r}")
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
@@ -82,7 +82,7 @@ class NetworkConfig(ABC):
 
     @abstractmethod
     def build(self) -> Network:
-        """Builds the network."""
+        """Build the network."""
 
 
 MODELS: Registry[NetworkConfig] = Registry("network", package="cruciform.models", group="cruciform.models")
@@ -90,13 +90,13 @@ MODELS: Registry[NetworkConfig] = Registry("network", package="cruciform.models"
 
 
 def conv_layer(spec: ConvSpec, scheme: str | Scheme = "full") -> nn.Module:
-    """Returns the layer that a scheme makes of a convolution: torch's own where the plan is dense."""
+    """Return the layer that a scheme makes of a convolution: torch's own where the plan is dense."""
     plan = make_plan(spec, scheme)
     return plain_conv(spec) if plan.is_dense else CompositeConv(plan)
 
 
 def plain_conv(spec: ConvSpec) -> nn.Conv2d:
-    """Returns torch's 2-D convolution for a spec with equal padding on both sides."""
+    """Return torch's 2-D convolution for a spec with equal padding on both sides."""
     return nn.Conv2d(
         spec.in_channels,
         spec.out_channels,
@@ -108,11 +108,11 @@ def plain_conv(spec: ConvSpec) -> nn.Conv2d:
 
 
 def same_conv(c: int, d: int, kernel: int, *, stride: int = 1) -> ConvSpec:
-    """Returns a square convolution padded so that stride 1 keeps the size, as Caffe's models write it."""
+    """Return a square convolution padded so that stride 1 keeps the size, as Caffe's models write it."""
     return ConvSpec(c, d, (kernel, kernel), stride=stride, padding=kernel // 2)
 
 
 def pooled(size: int, kernel: int, stride: int, padding: int = 0) -> int:
-    """Returns the size after pooling with the rounding of Caffe: up, but no window starts outside."""
+    """Return the size after pooling with the rounding of Caffe: up, but no window starts outside."""
     result = -(-(size + 2 * padding - kernel) // stride) + 1
     return result - 1 if (result - 1) * stride >= size + padding else result

@@ -58,7 +58,7 @@ class NiNConfig(NetworkConfig):
             raise OptionError(f"second_pool={self.second_pool!r} is neither 'average' nor 'maximum'")
 
     def build(self) -> "NiN":
-        """Builds the network."""
+        """Build the network."""
         return NiN(self)
 
 
@@ -98,7 +98,7 @@ class NiN(Network):
         self.features.add_module(f"relu_{name}", nn.ReLU(inplace=True))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns the logits."""
+        """Return the logits."""
         self.check_channels(x)
         logits: Tensor = self.pool3(self.features(x)).flatten(1)
         return logits

@@ -54,7 +54,7 @@ class VGGConfig(NetworkConfig):
         return 1 if self.global_pool else size
 
     def build(self) -> "VGG":
-        """Builds the network."""
+        """Build the network."""
         return VGG(self)
 
 
@@ -85,12 +85,12 @@ class VGG(Network):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns the logits."""
+        """Return the logits."""
         self.check_channels(x)
         x = self.features(x)
         if x.shape[-1] != self.last_map or x.shape[-2] != self.last_map:
             raise ShapeError(
-                f"the fully connected layers read {self.last_map}×{self.last_map} maps, not "
+                f"the fully connected layers take {self.last_map}×{self.last_map} feature maps, not "
                 f"{x.shape[-2]}×{x.shape[-1]}; for images of another size create the network with input_size=..."
             )
         x = self.dropout(self.relu(self.fc6(x.flatten(1))))

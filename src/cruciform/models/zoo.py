@@ -12,13 +12,13 @@ from cruciform.registry import did_you_mean
 
 
 def model_config(name: str, **options: Any) -> NetworkConfig:
-    """Returns the config of a network, with some of its options changed."""
+    """Return the config of a network, with some of its options changed."""
     config = MODELS.get(name)
     known = [field.name for field in fields(config)]
     for option in options:
         if option not in known:
             raise OptionError(
-                f"{name} has no option {option!r}.{did_you_mean(option, known)} It has: {', '.join(known)}"
+                f"{name} has no option {option!r}.{did_you_mean(option, known)} Its options: {', '.join(known)}"
             )
     return replace(config, **options)
 
@@ -26,7 +26,7 @@ def model_config(name: str, **options: Any) -> NetworkConfig:
 def create_model(
     name: str, *, init: str | None = None, generator: torch.Generator | None = None, **options: Any
 ) -> Network:
-    """Builds a network of the zoo, initialized to train.
+    """Build a network of the zoo, initialized to train.
 
     Args:
         name: One of ``list_models()``.

@@ -69,7 +69,7 @@ ACTIVATIONS.add("sigmoid", Activation(torch.sigmoid, lambda z: _sigmoid(z) * (1 
 
 @lru_cache
 def gain_squared(activation: str | None) -> float:
-    """Returns gain² = 1 / E[f'(z)²] for the named non-linearity; 1 for None."""
+    """Return gain² = 1 / E[f'(z)²] for the named non-linearity; 1 for None."""
     if activation is None:
         return 1.0
     slope, steps, reach = ACTIVATIONS.get(activation).slope, 40_000, 10.0

@@ -8,7 +8,7 @@ MEMORY_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def channels_last_(model: nn.Module) -> None:
-    """Lays every tensor out by its own rank: torch's own way knows one rank for a whole network.
+    """Lay every tensor out by its own rank: torch's own way knows one rank for a whole network.
 
     A 1×1 kernel lies right in either layout, but its strides say one: copied, they say that of its gradient, or buckets
     of gradients would be copied at every step and PyTorch would warn of it.

@@ -106,12 +106,12 @@ class CompositeConv(nn.Module):
         return self.plan.spec.padding_mode
 
     def stage_parameters(self) -> list[list[tuple[Tensor, Tensor | None]]]:
-        """Returns for each stage the (weight, bias) of each group."""
+        """Return for each stage the (weight, bias) of each group."""
         return [[(getattr(self, w), getattr(self, b)) for w, b in stage] for stage in self.parameter_names]
 
     # The name is torch's own: networks that call ``conv(input=x)`` still run when their layers are exchanged.
     def forward(self, input: Tensor, tail: Callable[[Tensor], Tensor] | None = None) -> Tensor:  # noqa: A002
-        """Runs the stages in sequence, and the groups of each side by side.
+        """Run the stages in sequence, and the groups of each side by side.
 
         Args:
             input: What the first stage reads.
@@ -124,8 +124,8 @@ class CompositeConv(nn.Module):
         x, rank = input, self.plan.spec.rank
         if x.ndim not in (rank + 1, rank + 2) or x.shape[-rank - 1] != self.in_channels:
             raise ShapeError(
-                f"this layer reads (batch, {self.in_channels}, {rank} sizes), not {tuple(x.shape)}; "
-                f"its plan is {self.plan}"
+                f"this layer takes inputs of (batch, {self.in_channels}, {rank} spatial sizes), not "
+                f"{tuple(x.shape)}; its plan is {self.plan}"
             )
         if any(n < least for n, least in zip(x.shape[-rank:], self._smallest, strict=True)):
             # A small group might still find its few taps, where the window that it stands in does not fit.
@@ -145,11 +145,11 @@ class CompositeConv(nn.Module):
         refuse_script(self)
 
     def dense_kernel(self) -> DenseKernel:
-        """Returns the single kernel that is exactly equal to the layer, or raises ``NotLinearError``."""
+        """Return the single kernel that is exactly equal to the layer, or raises ``NotLinearError``."""
         return collapse_kernel(self.plan, self.stage_parameters())
 
     def extra_repr(self) -> str:
-        """Shows the plan, and what of the geometry is not the default."""
+        """Show the plan, and what of the geometry is not the default."""
         spec = self.plan.spec
         notes = [f"stride={spec.stride}"] if max(spec.stride) > 1 else []
         notes += [f"dilation={spec.dilation}"] if max(spec.dilation) > 1 else []
@@ -180,7 +180,7 @@ class _GroupConv:
 
 
 def pad_or_crop(x: Tensor, pads: Pads, mode: str) -> Tensor:
-    """Pads by each number above 0 in the given mode, and cuts off by each number below 0."""
+    """Pad by each number above 0 in the given mode, and cuts off by each number below 0."""
     outward = [max(0, number) for pair in reversed(pads) for number in pair]
     if any(outward):
         x = F.pad(x, outward, mode=mode)

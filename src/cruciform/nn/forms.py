@@ -32,7 +32,7 @@ class DenseKernel(NamedTuple):
 
 
 def collapse_kernel(plan: LayerPlan, parameters: Sequence[Sequence[GroupParameters]]) -> DenseKernel:
-    """Returns the single kernel that is exactly equal to the plan with these parameters.
+    """Return the single kernel that is exactly equal to the plan with these parameters.
 
     Raises:
         NotLinearError: A non-linearity stands between stages, or a bias inside is cut off at the border.
@@ -58,17 +58,17 @@ def _paired(outer: Tensor, inner: Tensor) -> tuple[Tensor, Tensor]:
 
 def _refuse_unequal(plan: LayerPlan, parameters: Sequence[Sequence[GroupParameters]]) -> None:
     if plan.obstacle:
-        raise NotLinearError(f"{plan} has no equal single kernel: {plan.obstacle}")
+        raise NotLinearError(f"{plan} has no equivalent single kernel: {plan.obstacle}")
     for index in plan.border_biases:
         if any(bias is not None and bool(bias.detach().any()) for _, bias in parameters[index]):
             raise NotLinearError(
-                f"{plan} has no equal single kernel: stage {index} has a bias, which the zero padding of a later "
+                f"{plan} has no equivalent single kernel: stage {index} has a bias, which the zero padding of a later "
                 "stage cuts off at the border. Build the layer with bias=False, or keep these biases at zero"
             )
 
 
 def _reach(plan: LayerPlan) -> Pads:
-    """Returns, per axis, how many taps before and after the layer's window its groups reach."""
+    """Return, per axis, how many taps before and after the layer's window its groups reach."""
     reach = []
     for axis, window in enumerate(plan.spec.kernel):
         before = after = 0
@@ -100,7 +100,7 @@ def _dense_spec(spec: ConvSpec, reach: Pads, bias: bool) -> ConvSpec:  # noqa: F
 def _embed_stage(
     plan: LayerPlan, index: int, parameters: Sequence[GroupParameters], reach: Pads
 ) -> tuple[Tensor, Tensor | None]:
-    """Returns the kernels of a stage's groups, each in the stage's window, one below the other."""
+    """Return the kernels of a stage's groups, each in the stage's window, one below the other."""
     owned = [owner == index for owner in plan.owners]
     window = tuple(k if mine else 1 for k, mine in zip(plan.spec.kernel, owned, strict=True))
     margin = tuple(pair if mine else (0, 0) for pair, mine in zip(reach, owned, strict=True))
@@ -113,14 +113,14 @@ def _embed_stage(
 
 
 def embed_kernel(weight: Tensor, group: FilterGroup, window: Ints, margin: Pads) -> Tensor:
-    """Returns a group's kernel at the center of a window, zeros elsewhere; ``margin`` widens the window."""
+    """Return a group's kernel at the center of a window, zeros elsewhere; ``margin`` widens the window."""
     sizes = [k + before + after for k, (before, after) in zip(window, margin, strict=True)]
     places = []
     for axis, (before, _) in enumerate(margin):
         start = before + embedding_offset(window[axis], group.kernel[axis], group.dilation[axis])
         stop = start + span(group.kernel[axis], group.dilation[axis])
         if start < 0 or stop > sizes[axis]:
-            raise NotLinearError(f"the group [{group}] does not fit a window of {join_sizes(sizes)}")
+            raise NotLinearError(f"the group [{group}] does not fit a kernel of {join_sizes(sizes)}")
         places.append(slice(start, stop, group.dilation[axis]))
     kernel = weight.new_zeros(*weight.shape[:2], *sizes)
     kernel[(slice(None), slice(None), *places)] = weight

@@ -128,7 +128,7 @@ def _paper_identity(plan: LayerPlan, around: Surroundings) -> list[list[Draw]]:
 
 
 def _handing_on(plan: LayerPlan, draws: list[list[Draw]]) -> list[list[Draw]]:
-    """Returns draws without biases, in which the first filters of every stage hand on their input."""
+    """Return draws without biases, in which the first filters of every stage hand on their input."""
     filters_space = math.prod(plan.spec.kernel) > 1
     changed = []
     for index, stage in enumerate(plan.stages):
@@ -142,13 +142,13 @@ def _handing_on(plan: LayerPlan, draws: list[list[Draw]]) -> list[list[Draw]]:
 
 
 def _passed(spec: ConvSpec, first: int, filters: int) -> dict[int, int]:
-    """Returns which of the filters from ``first`` on hand on which channel, both counted within their groups."""
+    """Return which of the filters from ``first`` on hand on which channel, both counted within their groups."""
     d, c = spec.out_channels // spec.groups, spec.in_channels // spec.groups
     return {index: (first + index) % d for index in range(filters) if (first + index) % d < c}
 
 
 def _central_tap(spec: ConvSpec, group: FilterGroup) -> Ints:
-    """Returns the tap of a group's kernel that lies where the embedding law puts a kernel of one tap."""
+    """Return the tap of a group's kernel that lies where the embedding law puts a kernel of one tap."""
     return tuple(
         (embedding_offset(window, 1, 1) - embedding_offset(window, extent, dilation)) // dilation
         for window, extent, dilation in zip(spec.kernel, group.kernel, group.dilation, strict=True)
@@ -164,7 +164,7 @@ def initialize_layer_(
     around: Surroundings = Surroundings(),
     generator: torch.Generator | None = None,
 ) -> None:
-    """Draws the parameters of one layer, given as (weight, bias) for each group of each stage, in place."""
+    """Draw the parameters of one layer, given as (weight, bias) for each group of each stage, in place."""
     for draws, pairs in zip(RULES.get(rule)(plan, around), parameters, strict=True):
         for draw, (weight, bias) in zip(draws, pairs, strict=True):
             _draw_(weight, draw.shape, draw.scale, generator)

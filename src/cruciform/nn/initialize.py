@@ -30,7 +30,7 @@ NORMS = (
 
 
 def suited_rule(model: nn.Module) -> str:
-    """Returns the rule that a network learns fastest from.
+    """Return the rule that a network learns fastest from.
 
     Without norms the width of the weights decides whether the gradient survives, which is what the paper's rule is for.
     With norms it survives any width, and wide weights only learn more slowly: a step turns them less.
@@ -39,7 +39,7 @@ def suited_rule(model: nn.Module) -> str:
 
 
 def rule_for(model: nn.Module, rule: str, *, besides: Sequence[str] = ()) -> str:
-    """Returns a rule that was asked for, in place of ``auto`` the one that suits; an unknown one is refused.
+    """Return a rule that was asked for, in place of ``auto`` the one that suits; an unknown one is refused.
 
     Args:
         model: The network.
@@ -60,7 +60,7 @@ def initialize_(
     siblings: Sequence[Sequence[str]] = (),
     generator: torch.Generator | None = None,
 ) -> nn.Module:
-    """Initializes every convolution and linear layer of a network in place; transposed convolutions stay as they are.
+    """Initialize every convolution and linear layer of a network in place; transposed convolutions stay as they are.
 
     The same generator seed gives the same weights on every device: numbers are drawn on the generator's device,
     the CPU unless you made it elsewhere, and moved.
@@ -86,7 +86,7 @@ def initialize_(
     plans = {name: plan for name, module in model.named_modules() if (plan := plan_of(module)) is not None}
     for name in (*others, *chain.from_iterable(siblings)):
         if name not in plans:
-            raise OptionError(f"no convolution or linear layer is called {name!r}.{did_you_mean(name, list(plans))}")
+            raise OptionError(f"no convolution or linear layer is named {name!r}.{did_you_mean(name, list(plans))}")
     fan_outs = {
         name: sum(plans[sibling].fan_out(0) for sibling in together) for together in siblings for name in together
     }

@@ -18,7 +18,7 @@ PLAIN_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def spec_of(conv: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> ConvSpec:
-    """Returns the spec of a plain convolution, whose numbers may be NumPy's.
+    """Return the spec of a plain convolution, whose numbers may be NumPy's.
 
     Where its weight was exchanged for one of other channels, as is usual for grey images, the weight counts: it runs.
     """
@@ -46,7 +46,7 @@ def _numbers(value: Any) -> Any:
 
 
 def plan_of(module: nn.Module) -> LayerPlan | None:
-    """Returns the plan that a layer runs: its own, or the dense one; None for all that is not such a layer.
+    """Return the plan that a layer runs: its own, or the dense one; None for all that is not such a layer.
 
     A linear layer is a convolution with a window of one, and has its plan.
     """
@@ -65,7 +65,7 @@ def plan_of(module: nn.Module) -> LayerPlan | None:
 
 
 def stage_parameters_of(module: nn.Module) -> list[list[tuple[Tensor, Tensor | None]]]:
-    """Returns for each stage of the layer's plan the (weight, bias) of each group, as they are stored.
+    """Return for each stage of the layer's plan the (weight, bias) of each group, as they are stored.
 
     Of a parametrised weight (standardized, for instance) it is the tensor behind it, so that it can be written to.
     """
@@ -73,20 +73,22 @@ def stage_parameters_of(module: nn.Module) -> list[list[tuple[Tensor, Tensor | N
 
 
 def stage_weights_of(module: nn.Module) -> list[list[Tensor]]:
-    """Returns for each stage of the layer's plan the weight of each group, as it is computed with."""
+    """Return for each stage of the layer's plan the weight of each group, as it is computed with."""
     return [[getattr(module, weight) for weight, _ in stage] for stage in _names_of(module)]
 
 
 def refuse_unready(model: nn.Module) -> None:
-    """Raises where something is no network, or its layers do not know their channels yet."""
+    """Raise if something is no network, or its layers do not know their channels yet."""
     if not isinstance(model, nn.Module):
         raise SpecError(
-            f"{model!r:.80} is no network; give a torch.nn.Module, for instance of cruciform.create_model('nin') or "
+            f"{model!r:.80} is not a network; give a torch.nn.Module, for instance cruciform.create_model('nin') or "
             "timm.create_model('resnet18')"
         )
     for name, module in model.named_modules():
         if any(map(is_lazy, module.parameters(recurse=False))):
-            raise SpecError(f"{name or 'the network'} is lazy: its channels are not known; run the network once first")
+            raise SpecError(
+                f"{name or 'the network'} is a lazy layer whose channels are unknown; run the network once first"
+            )
 
 
 def _names_of(module: nn.Module) -> Sequence[Sequence[tuple[str, str]]]:
@@ -94,7 +96,7 @@ def _names_of(module: nn.Module) -> Sequence[Sequence[tuple[str, str]]]:
         return module.parameter_names
     if isinstance(module, (*PLAIN_CONVOLUTIONS, nn.Linear)):
         return [[("weight", "bias")]]
-    raise TypeError(f"{type(module).__name__} runs no plan; ask plan_of first")
+    raise TypeError(f"{type(module).__name__} has no plan; check with plan_of first")
 
 
 def _stored(module: nn.Module, name: str) -> Tensor:
@@ -102,15 +104,15 @@ def _stored(module: nn.Module, name: str) -> Tensor:
         tensor: Tensor = getattr(module, name)
         if name not in module._parameters:
             raise PlanError(
-                f"the {name} of this {type(module).__name__} is computed anew at each step (the older weight norm or "
-                "spectral norm, pruning?), so that no rule can draw it; initialize before that, or remove it first"
+                f"the {name} of this {type(module).__name__} is recomputed at every step (torch.nn.utils.weight_norm "
+                "or spectral_norm, pruning?), so it can't be initialized; initialize before that, or remove it first"
             )
         return tensor
     behind = getattr(module.parametrizations, name)
     if not hasattr(behind, "original"):
         raise PlanError(
-            f"the {name} of this {type(module).__name__} is made from several tensors (weight norm?), which no rule "
-            "can draw; initialize before you parametrise, or remove_parametrizations first"
+            f"the {name} of this {type(module).__name__} is computed from several tensors (weight norm?), so it "
+            "can't be initialized; initialize before you parametrize it, or call remove_parametrizations first"
         )
     stored: Tensor = behind.original
     return stored

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def whitening_kernel(images: Tensor, kernel: int, *, regulariser: float) -> Tensor:
-    """Returns the filters (2·c·kernel², c, kernel, kernel) that whiten the patches of some images.
+    """Return the filters (2·c·kernel², c, kernel, kernel) that whiten the patches of some images.
 
     Args:
         images: (samples, c, height, width), as the network is given them.

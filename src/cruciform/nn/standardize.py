@@ -18,7 +18,7 @@ class SamePadding(nn.Module):
         self.axes = tuple(zip(kernel, stride, dilation, strict=True))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns the padded input."""
+        """Return the padded input."""
         traced: Tensor | None = leaf_call(self, x)
         if traced is not None:
             return traced
@@ -47,14 +47,14 @@ class StandardizedWeight(nn.Module):
         self.gain = None if scale is None else nn.Parameter(torch.ones(filters))
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Returns the standardized filters."""
+        """Return the standardized filters."""
         rows = weight.reshape(1, weight.shape[0], -1)
         gain = None if self.gain is None or self.scale is None else self.gain * self.scale
         return F.batch_norm(rows, None, None, gain, training=True, momentum=0.0, eps=self.eps).reshape_as(weight)
 
 
 def standardize_(layer: CompositeConv, eps: float, gamma: float | None, gain: Tensor | None = None) -> CompositeConv:
-    """Standardizes the filters of every group of a layer, in place.
+    """Standardize the filters of every group of a layer, in place.
 
     Args:
         layer: The layer.

@@ -28,7 +28,7 @@ _FOR_OTHERS: ContextVar[bool] = ContextVar("for_other_engines", default=False)
 
 @contextmanager
 def for_other_engines() -> Iterator[None]:
-    """Lets networks be exported with their strides, within: other engines compute them rightly, and faster so."""
+    """Let networks be exported with their strides, within: other engines compute them rightly, and faster so."""
     token = _FOR_OTHERS.set(True)
     try:
         yield
@@ -44,7 +44,7 @@ def _is_guarded(x: Tensor) -> bool:
 def strided_conv2d(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints, padding: Ints, dilation: Ints, groups: int
 ) -> Tensor:
-    """Computes ``F.conv2d``, whose arguments these are."""
+    """Compute ``F.conv2d``, whose arguments these are."""
     if weight.shape[2:] == (1, 1) and not any(padding) and _is_guarded(x):
         # What the stride passes over is left out first; then there is no stride.
         x, stride = x[..., :: stride[0], :: stride[1]], (1, 1)
@@ -54,7 +54,7 @@ def strided_conv2d(
 def strided_conv3d(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints, padding: Ints, dilation: Ints, groups: int
 ) -> Tensor:
-    """Computes ``F.conv3d``, whose arguments these are."""
+    """Compute ``F.conv3d``, whose arguments these are."""
     if _is_guarded(x):
         depth, height = weight.shape[2] == 1, max(weight.shape[2:4]) == 1
         steps = stride[0] if depth else 1, stride[1] if height else 1
@@ -75,7 +75,7 @@ def _in_16_bits(x: Tensor) -> bool:
 
 
 def _without_unread_ends(x: Tensor, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Tensor:
-    """Cuts off, behind each axis, what no window reads: the gradient there is then filled with zeros by autograd."""
+    """Cut off, behind each axis, what no window reads: the gradient there is then filled with zeros by autograd."""
     for axis, (k, step, pad, tap) in enumerate(zip(kernel, stride, padding, dilation, strict=True), start=-3):
         size, window = x.shape[axis], span(k, tap)
         read = (size + 2 * pad - window) // step * step + window - pad

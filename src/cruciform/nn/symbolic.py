@@ -9,7 +9,7 @@ from cruciform.errors import DeployError
 
 
 def leaf_call(module: nn.Module, x: object) -> Any:
-    """Records a call of the whole module where ``torch.fx`` is tracing; returns None everywhere else.
+    """Record a call of the whole module where ``torch.fx`` is tracing; returns None everywhere else.
 
     torch.fx takes only torch's own modules for leaves, and traces into all others, where it fails at the first look at
     a shape. A layer that records itself is a leaf to every tracer, and stays what it is in the traced network.
@@ -19,15 +19,15 @@ def leaf_call(module: nn.Module, x: object) -> Any:
     name = x.tracer.path_of_module(module)
     if not name:
         raise DeployError(
-            f"torch.fx can't trace a {type(module).__name__} by itself, being a single node; trace a network that "
-            "holds it, for instance torch.nn.Sequential(layer)"
+            f"torch.fx can't trace a {type(module).__name__} on its own, since it is a single node; trace a network "
+            "that contains it, for instance torch.nn.Sequential(layer)"
         )
     return x.tracer.create_proxy("call_module", name, (x,), {})
 
 
 def refuse_script(module: nn.Module) -> NoReturn:
-    """Raises what torch.jit.script would otherwise say in words that help nobody."""
+    """Raise what torch.jit.script would otherwise say in words that help nobody."""
     raise DeployError(
-        f"torch.jit.script can't compile a {type(module).__name__}: it runs a plan, which is Python data. Use "
+        f"torch.jit.script can't compile a {type(module).__name__}: its plan is Python data. Use "
         "torch.export.export(model, (x,)), or torch.jit.trace(model, x)"
     )

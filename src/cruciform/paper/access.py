@@ -6,13 +6,13 @@ from cruciform.spec import Ints, join_sizes
 
 
 def dense_access(size: int) -> AccessMap:
-    """Returns the map of a fully connected layer: every pair of pixels has a weight of its own."""
+    """Return the map of a fully connected layer: every pair of pixels has a weight of its own."""
     pixels = size * size
     return AccessMap("fully connected", [[i * pixels + j for j in range(pixels)] for i in range(pixels)], pixels**2)
 
 
 def group_access(group: FilterGroup, window: Ints, size: int) -> AccessMap:
-    """Returns the map of one filter of a group, in a layer that keeps the size of an image of one channel.
+    """Return the map of one filter of a group, in a layer that keeps the size of an image of one channel.
 
     Args:
         group: The group.

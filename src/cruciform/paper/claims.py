@@ -25,14 +25,14 @@ class Claim:
 
 
 def render_claims(rows: Sequence[CheckedRow]) -> str:
-    """Returns all statements as a Markdown table."""
+    """Return all statements as a Markdown table."""
     by_name = {(row.published.table, row.published.network): row for row in rows}
     lines = [f"| {claim.says} | {claim.found(by_name).replace('%', ' %')} | {claim.verdict} |" for claim in CLAIMS]
     return "\n".join(["| the paper says | its numbers say | verdict |", "|---|---|---|", *lines])
 
 
 def _fewer(what: str, table: str, one: str, other: str) -> Callable[[Rows], str]:
-    """Returns how much less a network has of something than another, by the published counts."""
+    """Return how much less a network has of something than another, by the published counts."""
 
     def found(rows: Rows) -> str:
         a, b = (getattr(rows[table, name].published, what) for name in (one, other))
@@ -50,7 +50,7 @@ def _share(what: str, table: str, one: str, other: str) -> Callable[[Rows], str]
 
 
 def _points(table: str, one: str, other: str) -> Callable[[Rows], str]:
-    """Returns the difference of two accuracies in points."""
+    """Return the difference of two accuracies in points."""
 
     def found(rows: Rows) -> str:
         a, b = (rows[table, name].published for name in (one, other))

@@ -88,7 +88,7 @@ FIGURES: Registry[DrawFigure] = Registry("figure")
 def draw_figures(
     material: Material, folder: Path, *, names: Sequence[str] = (), ending: Literal["png", "svg", "pdf"] = "png"
 ) -> Iterator[Drawn]:
-    """Draws figures into a folder, all of them or those that are named, and yields what became of each.
+    """Draw figures into a folder, all of them or those that are named, and yields what became of each.
 
     Args:
         material: What to draw from.
@@ -200,13 +200,13 @@ def timings(material: Material) -> "tuple[Figure, str]":
     counted = count_groups()
     rows: dict[str, tuple[str, Sequence[float]]] = {
         "multiply-accumulates, our count": ("MMACs", [macs / 1e6 for _, macs in counted]),
-        "Caffe on a processor, published": ("ms", [one.cpu_ms for one in published]),
-        "Caffe on a graphics card, published": ("ms", [one.gpu_ms for one in published]),
+        "Caffe on a CPU, published": ("ms", [one.cpu_ms for one in published]),
+        "Caffe on a GPU, published": ("ms", [one.gpu_ms for one in published]),
     }
     path = material.results / TIMINGS
     source = (
-        f"MACs for one 224×224 image. Caffe's times: forward pass, from {PAPER}, which says neither the size of the "
-        "batch nor the machine: compare shapes, not heights."
+        f"MACs for one 224×224 image. Caffe's times: forward pass, from {PAPER}, which gives neither the batch size "
+        "nor the machine: compare shapes, not heights."
     )
     if not path.is_file():
         note = f"no times of our own: {path} is missing; cruciform paper timings measures them"
@@ -225,7 +225,7 @@ def timings(material: Material) -> "tuple[Figure, str]":
 def filters(material: Material) -> "tuple[Figure, str]":
     """Learned basis filters of one layer, and the kernels that they add up to."""
     if material.model is None:
-        raise LeftOut("give a trained network for it: --model runs/NAME, or a model directory")
+        raise LeftOut("it needs a trained network: a run, or a model directory")
     shown = _most_telling(network_filters(material.model))
     source = (
         f"{material.model_name}, layer {shown.name}: {shown.plan}. The filters with the most energy; of each the "
@@ -243,7 +243,7 @@ def _panel(material: Material, table: str, error: str, *, unit: float = 1e9) -> 
 
 
 def _with_imagenette(material: Material, panel: Panel, source: str, family: str) -> "tuple[Figure, str]":
-    """Draws a panel, and beside it what we trained ourselves: on another task, so not on the same axes."""
+    """Draw a panel, and beside it what we trained ourselves: on another task, so not on the same axes."""
     path = material.results / IMAGENETTE
     own = [point for point in own_points(path) if point.network.startswith(family)]
     if not own:
@@ -266,7 +266,7 @@ def _spot(row: CheckedRow, unit: float) -> Spot:
 
 def _state_of_the_art(material: Material, what: Literal["macs", "params"]) -> "Figure":
     unit, cost = (1e9, "test-time GMACs (logarithmic)") if what == "macs" else (1e6, "million parameters (logarithmic)")
-    groups = {"crop_mirror": "crops and mirroring only", "extra_augmentation": "with extra augmentation"}
+    groups = {"crop_mirror": "crops and horizontal flips only", "extra_augmentation": "with extra augmentation"}
     series: dict[str, Sequence[Spot]] = {}
     for group, label in groups.items():
         series[label] = [
@@ -280,7 +280,7 @@ def _state_of_the_art(material: Material, what: Literal["macs", "params"]) -> "F
     series["basis filters (the paper)"] = [
         _cost_of(row, what, unit) for row in ours if row.published.network not in BASELINES
     ]
-    views = "for all views that the error takes" if what == "macs" else "at test time"
+    views = "for all test-time views" if what == "macs" else "at test time"
     source = (
         f"ILSVRC 2012, single networks. Basis filters: our counts, published errors. Others: published, {views} "
         f"(data of {PAPER}; googlenet counted with its auxiliary heads)."
@@ -321,8 +321,8 @@ def _span(numbers: Sequence[int]) -> str:
 
 
 def _most_telling(layers: Sequence[LayerFilters]) -> LayerFilters:
-    """Returns the first layer with a join, or else the first with groups side by side."""
+    """Return the first layer with a join, or else the first with groups side by side."""
     side_by_side = [one for one in layers if len(one.plan.stages[0].groups) > 1 and one.kernel is not None]
     if not side_by_side:
-        raise LeftOut("the network given has no layer of basis filters side by side")
+        raise LeftOut("the given network has no layer with several filter groups")
     return next((one for one in side_by_side if len(one.plan.stages) > 1), side_by_side[0])

@@ -30,7 +30,7 @@ class OwnPoint:
 
 
 def own_points(path: Path) -> list[OwnPoint]:
-    """Returns what a file of a race's results holds; nothing where there is no such file."""
+    """Return what a file of a race's results holds; nothing where there is no such file."""
     return [_point(group) for group in by_contestant(read_finishes(path)).values()]
 
 

@@ -48,7 +48,7 @@ class Rival:
 
 @cache
 def published_timings() -> tuple[PublishedTiming, ...]:
-    """Returns the timings, in the order of the network."""
+    """Return the timings, in the order of the network."""
     return tuple(
         PublishedTiming(row["layer"], int(row["macs"]), float(row["cpu_ms"]), float(row["gpu_ms"]))
         for row in _rows("timings.csv")
@@ -57,7 +57,7 @@ def published_timings() -> tuple[PublishedTiming, ...]:
 
 @cache
 def rivals() -> tuple[Rival, ...]:
-    """Returns the state of the art, in the paper's order."""
+    """Return the state of the art, in the paper's order."""
     return tuple(
         Rival(row["group"], row["network"], int(row["test_macs"]), int(row["params"]), float(row["top5"]))
         for row in _rows("bigpicture.csv")

@@ -25,19 +25,19 @@ LATEX = str.maketrans({"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "–": "-
 
 
 def render_markdown(rows: Sequence[CheckedRow]) -> str:
-    """Returns all tables, each under its title."""
+    """Return all tables, each under its title."""
     return "\n\n".join(f"## {TITLES[table]}\n\n{markdown_table(group)}" for table, group in by_table(rows).items())
 
 
 def render_latex(rows: Sequence[CheckedRow]) -> str:
-    """Returns all tables, each with its caption."""
+    """Return all tables, each with its caption."""
     return "\n\n".join(
         latex_table(group, caption=TITLES[table], label=f"table:{table}") for table, group in by_table(rows).items()
     )
 
 
 def by_table(rows: Sequence[CheckedRow]) -> dict[str, list[CheckedRow]]:
-    """Returns the rows of each table, in the paper's order."""
+    """Return the rows of each table, in the paper's order."""
     groups: dict[str, list[CheckedRow]] = {}
     for row in rows:
         groups.setdefault(row.published.table, []).append(row)
@@ -45,7 +45,7 @@ def by_table(rows: Sequence[CheckedRow]) -> dict[str, list[CheckedRow]]:
 
 
 def markdown_table(rows: Sequence[CheckedRow]) -> str:
-    """Returns one table; numbers that are not the published ones are bold."""
+    """Return one table; numbers that are not the published ones are bold."""
     lines = [f"| {' | '.join(PAPER_COLUMNS)} |", f"|---|{'---:|' * (len(PAPER_COLUMNS) - 1)}"]
     for row in rows:
         cells = _cells(row)
@@ -57,7 +57,7 @@ def markdown_table(rows: Sequence[CheckedRow]) -> str:
 
 
 def latex_table(rows: Sequence[CheckedRow], *, caption: str, label: str) -> str:
-    """Returns one table for the packages booktabs and graphicx; numbers that are not the published ones are bold."""
+    """Return one table for the packages booktabs and graphicx; numbers that are not the published ones are bold."""
     lines = [
         r"\begin{table}[htb]",
         r"\centering",
@@ -78,7 +78,7 @@ def latex_table(rows: Sequence[CheckedRow], *, caption: str, label: str) -> str:
 
 
 def readings(rows: Sequence[CheckedRow]) -> str:
-    """Returns as a list what every row with other counts than the printed network's is read as."""
+    """Return as a list what every row with other counts than the printed network's is read as."""
     explained = [row.published for row in rows if row.published.status == "explained"]
     return "\n".join(f"- **{row.network}**: {_grouped(row.explanation)}." for row in explained)
 
@@ -100,7 +100,7 @@ def _cells(row: CheckedRow) -> list[str]:
 
 
 def _compared(row: CheckedRow) -> dict[int, tuple[object, object]]:
-    """Returns, for the columns of our counts, the number and the published one."""
+    """Return, for the columns of our counts, the number and the published one."""
     return {
         4: (row.macs, row.published.macs),
         5: (row.true_macs, row.published.macs),
@@ -110,7 +110,7 @@ def _compared(row: CheckedRow) -> dict[int, tuple[object, object]]:
 
 
 def _grouped(text: str) -> str:
-    """Returns a text with the thousands of its long numbers separated."""
+    """Return a text with the thousands of its long numbers separated."""
     words = text.replace(" / ", " \N{DIVISION SLASH} ").split(" ")
     return " ".join(_number(word) for word in words).replace("\N{DIVISION SLASH}", "/").rstrip(".")
 

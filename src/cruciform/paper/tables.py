@@ -40,7 +40,7 @@ class CheckedRow:
         return self.macs == self.published.macs and self.params == self.published.params
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the row as plain data."""
+        """Return the row as plain data."""
         return {
             **asdict(self),
             "macs": int(self.macs) if self.macs.denominator == 1 else float(self.macs),
@@ -49,7 +49,7 @@ class CheckedRow:
 
 
 def check_tables() -> Iterator[CheckedRow]:
-    """Counts the network of every published row, one after the other."""
+    """Count the network of every published row, one after the other."""
     for row in published_rows():
         read = _count(row.model, row.options, training=row.training)
         true = _count(row.model, row.true_options, training=False)
@@ -63,7 +63,7 @@ def check_tables() -> Iterator[CheckedRow]:
 
 
 def reading_in_short(row: Published) -> str:
-    """Returns the reading of a row as options of our network."""
+    """Return the reading of a row as options of our network."""
     parts = [row.model, *(f"{name}={value}" for name, value in row.options.items())]
     parts += ["as in training"] if row.training else []
     parts += [f"without {' and '.join(row.params_without)}"] if row.params_without else []

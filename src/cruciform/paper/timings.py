@@ -51,7 +51,7 @@ class TimedPart:
         return counts[self.plan.stages[0].groups.index(self.group)]
 
     def build(self) -> nn.Module:
-        """Returns the group alone, as a network."""
+        """Return the group alone, as a network."""
         height, width = self.group.kernel
         return nn.Sequential(
             nn.Conv2d(
@@ -61,12 +61,12 @@ class TimedPart:
 
 
 def count_groups() -> list[tuple[str, int]]:
-    """Returns (layer, multiply-accumulates) of every group by the paper's rule, in the paper's order."""
+    """Return (layer, multiply-accumulates) of every group by the paper's rule, in the paper's order."""
     return [(part.layer, part.macs) for part in timed_parts()]
 
 
 def timed_parts(input_size: int | None = None) -> list[TimedPart]:
-    """Returns the filter groups of gmp-lr under the names of the paper's figure.
+    """Return the filter groups of gmp-lr under the names of the paper's figure.
 
     Args:
         input_size: Of the image; the network's own where left out.
@@ -119,7 +119,7 @@ def time_parts(
 def describe_timings(
     times: Mapping[str, Timing], chosen: Sequence[TimedPart], *, target: str, batch: int
 ) -> dict[str, Any]:
-    """Returns times as plain data: a line for each filter group, with its multiply-accumulates."""
+    """Return times as plain data: a line for each filter group, with its multiply-accumulates."""
     macs = {part.layer: part.macs for part in chosen}
     layers = [
         {
@@ -144,7 +144,7 @@ def describe_timings(
 
 
 def record_timings(details: Mapping[str, Any], path: Path, *, command: str) -> dict[str, float]:
-    """Writes described times into a file of results, and returns its summary."""
+    """Write described times into a file of results, and returns its summary."""
     macs = [layer["macs"] for layer in details["layers"]]
     milliseconds = [layer["milliseconds"] for layer in details["layers"]]
     summary = {
@@ -164,7 +164,7 @@ def _fed(engine: Engine, batch: int, size: tuple[int, ...]) -> Engine:
 
 
 def correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Returns Pearson's correlation; 0 where one of the two does not vary."""
+    """Return Pearson's correlation; 0 where one of the two does not vary."""
     if len(set(xs)) < 2 or len(set(ys)) < 2:
         return 0.0
     return float(np.corrcoef(np.asarray(xs, dtype=float), np.asarray(ys, dtype=float))[0, 1])

@@ -12,7 +12,7 @@ MARKERS = [(color, mark) for mark in "os^D" for color in (BLUE, ORANGE, GREEN, G
 
 
 def draw_bench(points: Mapping[str, Sequence[BenchPoint]], path: Path, *, title: str) -> None:
-    """Draws series of (network, GMACs, milliseconds an image); the first of each is the baseline."""
+    """Draw series of (network, GMACs, milliseconds an image); the first of each is the baseline."""
     figure, axes = new_figure(7.2, 4.8)
     for (label, series), (color, mark) in zip(points.items(), cycle(MARKERS), strict=False):
         _, macs, milliseconds = series[0]
@@ -21,11 +21,11 @@ def draw_bench(points: Mapping[str, Sequence[BenchPoint]], path: Path, *, title:
         for name, x, y in series:
             # Above the point, to the left: the line is below, to the right.
             axes.annotate(name, (x, y), textcoords="offset points", xytext=(-5, 5), fontsize=7, color=color, ha="right")
-    axes.plot([], [], "--", color=GREY, label="all of the saving becomes time")
+    axes.plot([], [], "--", color=GREY, label="time proportional to MACs")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("GMACs for an image")
-    axes.set_ylabel("milliseconds for an image")
+    axes.set_xlabel("GMACs per image")
+    axes.set_ylabel("time per image (ms)")
     axes.set_title(title)
     axes.legend(fontsize="small", framealpha=0.85, edgecolor="none")
     save_picture(figure, path)

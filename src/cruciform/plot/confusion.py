@@ -9,7 +9,7 @@ MOST_WRITTEN = 25  # classes, above which numbers and names would not be readabl
 
 
 def draw_confusion(confusion: Sequence[Sequence[int]], classes: Sequence[str], path: Path, *, title: str) -> None:
-    """Draws shares of each true class, one row a class."""
+    """Draw shares of each true class, one row a class."""
     shares = [[count / max(1, sum(row)) for count in row] for row in confusion]
     small = len(classes) <= MOST_WRITTEN
     side = 2.6 + 0.42 * len(classes) if small else 9.0
@@ -24,7 +24,7 @@ def draw_confusion(confusion: Sequence[Sequence[int]], classes: Sequence[str], p
                 if share >= 0.005:
                     color = "white" if share > 0.55 else "black"
                     axes.text(j, i, f"{share:.0%}", ha="center", va="center", fontsize=7, color=color)
-    axes.set_xlabel("taken for")
-    axes.set_ylabel("is")
+    axes.set_xlabel("predicted class")
+    axes.set_ylabel("true class")
     axes.set_title(title)
     save_picture(figure, path)

@@ -30,7 +30,7 @@ class AccessMap(NamedTuple):
 
 
 def draw_connections(maps: Sequence[AccessMap], *, source: str) -> "Figure":
-    """Draws maps side by side, colors standing for weights."""
+    """Draw maps side by side, colors standing for weights."""
     figure = empty_figure(PAGE_WIDTH, 2.55)
     found = figure.subplots(1, len(maps), squeeze=False)[0]
     for axes, one in zip(found, maps, strict=True):

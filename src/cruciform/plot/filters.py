@@ -19,7 +19,7 @@ COLOR_MAP = "PuOr"  # white at zero; told apart by color-blind eyes
 
 
 def draw_filters(layers: Sequence[LayerFilters], *, source: str) -> "Figure":
-    """Draws a row for each layer."""
+    """Draw a row for each layer."""
     figure = empty_figure(PAGE_WIDTH * 1.3, 0.9 + 1.35 * len(layers))
     grid = figure.subplots(len(layers), 4, squeeze=False, width_ratios=(2.2, 1.1, 1.1, 1.2))
     for row, layer in zip(grid, layers, strict=True):
@@ -28,17 +28,19 @@ def draw_filters(layers: Sequence[LayerFilters], *, source: str) -> "Figure":
         row[0].set_ylabel(_short(layer.name), fontsize=FONT_SIZE, rotation=0, ha="right", va="center")
         row[0].set_title(f"basis: {layer.plan}", fontsize=FONT_SIZE, loc="left")
         show_tiles(row[1], kernel_tiles(layer, SHOWN), columns=4)
-        row[1].set_title("kernels" if layer.kernel is not None else "no equal kernel", fontsize=FONT_SIZE, loc="left")
+        row[1].set_title(
+            "kernels" if layer.kernel is not None else "no equivalent kernel", fontsize=FONT_SIZE, loc="left"
+        )
         _draw_spectrum(row[2], layer)
         _draw_energy(row[3], layer)
     grid[-1][2].set_xlabel("index of the singular value", fontsize=FONT_SIZE)
-    grid[-1][3].set_xlabel("fraction of the energy, %", fontsize=FONT_SIZE)
+    grid[-1][3].set_xlabel("energy (%)", fontsize=FONT_SIZE)
     add_source(figure, source)
     return figure
 
 
 def draw_cross(layer: LayerFilters, *, source: str) -> "Figure":
-    """Draws one layer as the paper does: each group of basis filters, and what they add up to."""
+    """Draw one layer as the paper does: each group of basis filters, and what they add up to."""
     groups = basis_tiles(layer, 25)
     kernels, join = kernel_tiles(layer, 25), join_tile(layer, 25)
     figure = empty_figure(PAGE_WIDTH, 2.5 if not join else 2.35)
@@ -65,14 +67,14 @@ def draw_cross(layer: LayerFilters, *, source: str) -> "Figure":
     found[-1].set_title("energy per tap", fontsize=FONT_SIZE + 1)
     bar = figure.colorbar(_scale(), ax=list(found), orientation="horizontal", aspect=60, shrink=0.5, pad=0.03)
     bar.set_ticks([-1, 0, 1], labels=["−1", "0", "1"])
-    bar.set_label("weight / largest weight of the filter", fontsize=FONT_SIZE)
+    bar.set_label("weight / max abs weight", fontsize=FONT_SIZE)
     bar.ax.tick_params(labelsize=FONT_SIZE)
     add_source(figure, source)
     return figure
 
 
 def _show_join(axes: "Axes", join: Tile, layer: LayerFilters) -> None:
-    """Draws the weights by which kernels are made of basis filters, with a line between groups."""
+    """Draw the weights by which kernels are made of basis filters, with a line between groups."""
     axes.imshow([[value or 0.0 for value in row] for row in join], cmap=COLOR_MAP, vmin=-1, vmax=1, aspect="auto",
                 interpolation="nearest")  # fmt: skip
     axes.set_box_aspect(1)
@@ -89,7 +91,7 @@ def _show_join(axes: "Axes", join: Tile, layer: LayerFilters) -> None:
 
 
 def show_tiles(axes: "Axes", tiles: Sequence[Tile | None], *, columns: int) -> None:
-    """Draws tiles in lines of so many, with gaps between them; None is an empty place."""
+    """Draw tiles in lines of so many, with gaps between them; None is an empty place."""
     axes.set_xticks([])
     axes.set_yticks([])
     axes.spines[:].set_visible(False)
@@ -106,7 +108,7 @@ def show_tiles(axes: "Axes", tiles: Sequence[Tile | None], *, columns: int) -> N
 
 
 def mosaic(tiles: Sequence[Tile | None], *, columns: int) -> list[list[float]]:
-    """Returns one picture of many, a gap of one between them; not a number where there is nothing."""
+    """Return one picture of many, a gap of one between them; not a number where there is nothing."""
     height, width = _largest(tiles)
     lines = -(-len(tiles) // columns)
     nothing = float("nan")
@@ -121,7 +123,7 @@ def mosaic(tiles: Sequence[Tile | None], *, columns: int) -> list[list[float]]:
 
 
 def _lines(groups: Sequence[Sequence[Tile]], lines: int) -> list[Tile | None]:
-    """Returns the tiles of groups, so many lines of each, and empty places where a line is not full."""
+    """Return the tiles of groups, so many lines of each, and empty places where a line is not full."""
     found: list[Tile | None] = []
     for tiles in groups:
         shown = tiles[: LINE * lines]
@@ -180,5 +182,5 @@ def _scale() -> "ScalarMappable":
 
 
 def _short(name: str) -> str:
-    """Breaks a dotted name into lines, so that it takes little width."""
+    """Break a dotted name into lines, so that it takes little width."""
     return name.replace(".", ".\n")

@@ -26,21 +26,21 @@ class Box(NamedTuple):
     top: float
 
     def overlap(self, other: "Box") -> float:
-        """Returns the area that both cover."""
+        """Return the area that both cover."""
         width = min(self.right, other.right) - max(self.left, other.left)
         height = min(self.top, other.top) - max(self.bottom, other.bottom)
         return max(0.0, width) * max(0.0, height)
 
     def distance(self, point: tuple[float, float]) -> float:
-        """Returns how far a point is from the rectangle."""
+        """Return how far a point is from the rectangle."""
         return math.dist(point, self.nearest(point))
 
     def nearest(self, point: tuple[float, float]) -> tuple[float, float]:
-        """Returns the point of the rectangle that is nearest to another."""
+        """Return the point of the rectangle that is nearest to another."""
         return min(max(point[0], self.left), self.right), min(max(point[1], self.bottom), self.top)
 
     def outside(self, room: "Box") -> float:
-        """Returns the area that sticks out of a room."""
+        """Return the area that sticks out of a room."""
         return (self.right - self.left) * (self.top - self.bottom) - self.overlap(room)
 
 
@@ -64,7 +64,7 @@ def choose_places(
     taken: Sequence[Box] = (),
     unit: float = 1.0,
 ) -> list[LabelPlace]:
-    """Returns a place for each name: the nearest one to its point that is free, or the one that covers least.
+    """Return a place for each name: the nearest one to its point that is free, or the one that covers least.
 
     Args:
         points: What is named.
@@ -107,7 +107,7 @@ def _cost(
     others: Sequence[tuple[float, float]],
     unit: float,
 ) -> float:
-    """Returns what a place costs, whatever the places of other names."""
+    """Return what a place costs, whatever the places of other names."""
     covered = sum(map(place.box.overlap, taken)) + 3 * place.box.outside(room)
     misleading = _misleading(place.box, point, others, reach=MARK * unit)
     return COVERED * covered / unit**2 + MISLED * misleading + place.distance**2
@@ -116,7 +116,7 @@ def _cost(
 def _cheapest(
     priced: Sequence[tuple[float, LabelPlace]], boxes: Sequence[Box], unit: float
 ) -> tuple[float, LabelPlace]:
-    """Returns the place that costs least with other names in their places, from a list that rises."""
+    """Return the place that costs least with other names in their places, from a list that rises."""
     least, chosen = math.inf, priced[0][1]
     for price, place in priced:
         if price >= least:
@@ -128,7 +128,7 @@ def _cheapest(
 
 
 def _misleading(box: Box, point: tuple[float, float], others: Sequence[tuple[float, float]], *, reach: float) -> bool:
-    """Whether a name would seem to belong to another point: one that is nearer, or on the way to its own."""
+    """Return whether a name would seem to belong to another point: one that is nearer, or on the way to its own."""
     own, end = box.distance(point), box.nearest(point)
     for other in others:
         if box.distance(other) < own - reach / 2:
@@ -165,7 +165,7 @@ def label_points(
     others: Sequence[tuple[float, float]] = (),
     size: float = FONT_SIZE,
 ) -> None:
-    """Writes names beside points, in the coordinates of the axes; call it when all else is drawn and scaled.
+    """Write names beside points, in the coordinates of the axes; call it when all else is drawn and scaled.
 
     Args:
         axes: Where to.

@@ -42,7 +42,7 @@ class Method(NamedTuple):
 
 
 def draw_methods(methods: Sequence[Method], *, source: str) -> "Figure":
-    """Draws a row for each plan, and beside it what a pixel of its output costs."""
+    """Draw a row for each plan, and beside it what a pixel of its output costs."""
     heights = [max(len(stage.groups) for stage in method.plan.stages) * GROUP_GAP + 2.4 for method in methods]
     figure = empty_figure(PAGE_WIDTH, 0.068 * sum(heights) + 0.8)
     axes = figure.add_subplot()
@@ -52,10 +52,10 @@ def draw_methods(methods: Sequence[Method], *, source: str) -> "Figure":
     dense = _weights(methods[0].plan)
     for x, text in (
         (0, "layer"),
-        (18, "reads"),
-        (STAGE_OFFSETS[0], "computes"),
-        (OUTPUT, "gives"),
-        (91, "MACs a pixel"),
+        (18, "input"),
+        (STAGE_OFFSETS[0], "filters"),
+        (OUTPUT, "output"),
+        (91, "MACs per pixel"),
     ):
         axes.text(x, 1.2, text, fontsize=FONT_SIZE, color=GREY, va="center", ha="left" if x == 0 else "center")
     top = 0.0
@@ -63,10 +63,10 @@ def draw_methods(methods: Sequence[Method], *, source: str) -> "Figure":
         axes.axhline(top, color="#DDDDDD", linewidth=0.6)
         _draw_method(axes, method, top - height / 2, dense)
         top -= height
-    kinds = {"taps of the whole window": BLUE, "taps of a line": GREEN, "one tap": ORANGE}
+    kinds = {"full k×k kernel": BLUE, "1-D filter": GREEN, "1×1": ORANGE}
     for label, color in kinds.items():
         axes.plot([], [], "s", color=color, markersize=6, label=label)
-    axes.plot([], [], color=INK, linewidth=1.6, label="channels put side by side")
+    axes.plot([], [], color=INK, linewidth=1.6, label="concatenated channels")
     add_legend(figure, axes, columns=4)
     add_source(figure, source)
     return figure
@@ -111,7 +111,7 @@ def _maps(axes: "Axes", x: float, y: float, text: str) -> None:
 
 
 def _filter(axes: "Axes", x: float, y: float, group: FilterGroup, window: Sequence[int]) -> None:
-    """Draws the window of the layer with the taps of a group in it."""
+    """Draw the window of the layer with the taps of a group in it."""
     from matplotlib.patches import Rectangle
 
     rows, columns = window

@@ -12,7 +12,7 @@ LINES = [(color, dash) for dash in ("-", "--", ":") for color in (BLUE, ORANGE, 
 
 
 def draw_race(runs: Mapping[str, Sequence[AccuracyCurve]], path: Path) -> None:
-    """Draws, for each contestant, curves of (seconds, accuracy), one for each seed."""
+    """Draw, for each contestant, curves of (seconds, accuracy), one for each seed."""
     figure, axes = new_figure(7.2, 4.8)
     lowest = 1.0
     for (label, curves), (color, dash) in zip(runs.items(), cycle(LINES), strict=False):
@@ -26,10 +26,14 @@ def draw_race(runs: Mapping[str, Sequence[AccuracyCurve]], path: Path) -> None:
     axes.set_ylim(100 * lowest - 1, None)
     axes.set_xlim(left=0)
     axes.grid(axis="y", linewidth=0.4)
-    axes.set_xlabel("minutes of training")
-    axes.set_ylabel("right, %")
+    axes.set_xlabel("training time (minutes)")
+    axes.set_ylabel("top-1 accuracy (%)")
     several = any(len(curves) > 1 for curves in runs.values())
-    axes.set_title("Mean over seeds, and from the worst to the best of them" if several else "One seed each")
+    axes.set_title(
+        "Accuracy over training time: mean and range over seeds"
+        if several
+        else "Accuracy over training time, one seed each"
+    )
     axes.legend(loc="lower right", fontsize="small", framealpha=0.85, edgecolor="none")
     save_picture(figure, path)
 

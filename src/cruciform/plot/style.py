@@ -27,11 +27,11 @@ PAGE_WIDTH: Final = 7.0
 FONT_SIZE: Final = 7.0
 
 PICTURE_ENDINGS = (".png", ".svg", ".pdf")
-MISSING = "pictures need matplotlib; install it with: pip install 'cruciform[plot]'"
+MISSING = "plots need matplotlib: pip install 'cruciform[plot]'"
 
 
 def new_figure(width: float, height: float) -> "tuple[Figure, Axes]":
-    """Returns a figure, in inches, that is drawn without a screen."""
+    """Return a figure, in inches, that is drawn without a screen."""
     figure = empty_figure(width, height)
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
@@ -39,7 +39,7 @@ def new_figure(width: float, height: float) -> "tuple[Figure, Axes]":
 
 
 def empty_figure(width: float, height: float) -> "Figure":
-    """Returns a figure without axes."""
+    """Return a figure without axes."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -61,7 +61,7 @@ def print_axes(axes: "Axes", *, x: str, y: str, title: str = "") -> None:
 
 
 def add_source(figure: "Figure", text: str) -> None:
-    """Writes below everything what the numbers are and where they come from."""
+    """Write below everything what the numbers are and where they come from."""
     letters = int(figure.get_figwidth() * 72 / (0.56 * FONT_SIZE))  # a letter is about half as wide as it is high
     lines = textwrap.fill(text, letters, break_long_words=False)
     figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.06)  # inches: titles need not touch the edge
@@ -69,20 +69,20 @@ def add_source(figure: "Figure", text: str) -> None:
 
 
 def add_legend(figure: "Figure", axes: "Axes", *, columns: int = 3) -> None:
-    """Puts the legend above the axes, where it can't cover anything."""
+    """Put the legend above the axes, where it can't cover anything."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, fontsize=FONT_SIZE, frameon=False)
 
 
 def check_picture(path: Path) -> None:
-    """Raises where no picture could be written there: before the work that it is to show, which may take hours."""
+    """Raise if no picture could be written there: before the work that it is to show, which may take hours."""
     if path.suffix.lower() not in PICTURE_ENDINGS:
-        raise OptionError(f"{path}: pictures end in {', '.join(PICTURE_ENDINGS)}")
+        raise OptionError(f"{path}: a plot must end in {', '.join(PICTURE_ENDINGS)}")
     if find_spec("matplotlib") is None:
         raise MissingExtraError(MISSING)
 
 
 def save_picture(figure: "Figure", path: Path) -> None:
-    """Writes the figure in the format of the path's ending; makes the folder where there is none."""
+    """Write the figure in the format of the path's ending; makes the folder where there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=160)

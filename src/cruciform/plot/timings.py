@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def draw_timings(names: Sequence[str], rows: Mapping[str, tuple[str, Sequence[float]]], *, source: str) -> "Figure":
-    """Draws bars.
+    """Draw bars.
 
     Args:
         names: Of the layers.
@@ -40,7 +40,7 @@ def draw_timings(names: Sequence[str], rows: Mapping[str, tuple[str, Sequence[fl
         axes.set_axisbelow(True)
     found[-1].set_xticks(list(places), names, rotation=45, ha="right", rotation_mode="anchor", fontsize=FONT_SIZE)
     found[-1].set_xlabel(
-        "filter group of gmp-lr, in the order of the network (x and y: the two orientations)", fontsize=FONT_SIZE + 1
+        "filter group of gmp-lr, from input to output (x, y: the two orientations)", fontsize=FONT_SIZE + 1
     )
     figure.align_ylabels(list(found))
     add_legend(figure, found[0], columns=2)

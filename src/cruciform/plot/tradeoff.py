@@ -63,7 +63,7 @@ class Panel:
 
 
 def draw_tradeoff(panels: Sequence[Panel], *, source: str, width: float = PAGE_WIDTH, height: float = 3.4) -> "Figure":
-    """Draws panels side by side."""
+    """Draw panels side by side."""
     figure = empty_figure(width, height)
     shares = [2.0, *[1.0] * (len(panels) - 1)]
     found = figure.subplots(1, len(panels), squeeze=False, width_ratios=shares)[0]

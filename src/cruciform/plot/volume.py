@@ -17,7 +17,7 @@ SHRINK = 0.08  # of a cube on each side, so that neighbors are told apart
 
 
 def draw_volume_plan(plan: LayerPlan, *, source: str) -> "Figure":
-    """Draws the dense window, the groups of the first stage, and all of them put together.
+    """Draw the dense window, the groups of the first stage, and all of them put together.
 
     Args:
         plan: Of a 3-D layer.
@@ -25,7 +25,7 @@ def draw_volume_plan(plan: LayerPlan, *, source: str) -> "Figure":
     """
     groups = plan.stages[0].groups
     dense = FilterGroup(plan.spec.kernel, plan.spec.out_channels)
-    titles = ["dense", *[f"{group.filters} filters" for group in groups], "together"]
+    titles = ["dense", *[f"{group.filters} filters" for group in groups], "combined"]
     pictures: list[Sequence[tuple[FilterGroup, str]]] = [[(dense, GREY)]]
     colored = list(zip(groups, AXIS_COLORS, strict=False))
     pictures += [[pair] for pair in colored]
@@ -49,7 +49,7 @@ def _is_cross(groups: Sequence[FilterGroup]) -> bool:
 
 
 def _draw_window(axes: Any, window: Sequence[int], groups: Sequence[tuple[FilterGroup, str]]) -> None:
-    """Draws the edges of a window and the taps of some groups in it; the last group is seen where they meet."""
+    """Draw the edges of a window and the taps of some groups in it; the last group is seen where they meet."""
     taps: dict[tuple[int, ...], str] = {}
     for group, color in groups:
         starts = [embedding_offset(*pair, 1) for pair in zip(window, group.kernel, strict=True)]

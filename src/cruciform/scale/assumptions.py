@@ -20,11 +20,11 @@ class Assumptions:
     realised: float = _assumed(
         0.562,
         "of the saving",
-        "results/bench-vgg.json, ov_bf16_b16_lr: our own bench, on a CPU's matrix units; no GPU was measured",
+        "results/bench-vgg.json, ov_bf16_b16_lr: our own benchmark, on a CPU with AMX; no GPU was measured",
     )
     images_per_gpu: float = _assumed(64, "images", "a choice")
     gpus_per_node: float = _assumed(8, "GPUs", "a usual machine")
-    link_share: float = _assumed(0.8, "of the link's rate", "a usual figure for a tuned all-reduce")
+    link_share: float = _assumed(0.8, "fraction of the link's bandwidth", "a usual figure for a tuned all-reduce")
     overlap: float = _assumed(0.6, "of a step's time", "the backward pass, during which gradients can travel")
     ring_step: float = _assumed(15e-6, "s", "latency of one step of a ring between machines; a usual figure")
     image_bytes: float = _assumed(110e3, "bytes", "the mean JPEG of ImageNet")
@@ -41,16 +41,16 @@ class Assumptions:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not 0 < value < float("inf"):
-                raise OptionError(f"{name} must be above 0, not {value}")
+                raise OptionError(f"{name} must be positive, not {value}")
         if self.gpus_per_node < 1:
-            raise OptionError(f"gpus_per_node is at least 1, not {self.gpus_per_node}")
+            raise OptionError(f"gpus_per_node must be at least 1, not {self.gpus_per_node}")
         for name in ("utilisation", "realised", "link_share"):
             if getattr(self, name) > 1:
-                raise OptionError(f"{name} is a share, and can't be {getattr(self, name)}")
+                raise OptionError(f"{name} is a fraction between 0 and 1, not {getattr(self, name)}")
 
 
 def assume(changes: list[str]) -> Assumptions:
-    """Returns the assumptions with some of them changed, each as ``name=value``."""
+    """Return the assumptions with some of them changed, each as ``name=value``."""
     known = [one.name for one in fields(Assumptions)]
     values: dict[str, float] = {}
     for change in changes:
@@ -67,7 +67,7 @@ def assume(changes: list[str]) -> Assumptions:
 
 
 def describe_assumptions(assumptions: Assumptions) -> list[tuple[str, float, str, str]]:
-    """Returns name, value, unit and source of each."""
+    """Return name, value, unit and source of each."""
     default = Assumptions()
     rows = []
     for one in fields(assumptions):

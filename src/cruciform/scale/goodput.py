@@ -43,7 +43,7 @@ class Failures:
 
 
 def simulate_goodput(failures: Failures, *, work: float, seeds: int = 1000, seed: int = 0) -> tuple[float, float]:
-    """Plays runs through, and returns the mean of their goodput and its standard deviation.
+    """Play runs through, and returns the mean of their goodput and its standard deviation.
 
     Args:
         failures: How they are disturbed.
@@ -52,7 +52,7 @@ def simulate_goodput(failures: Failures, *, work: float, seeds: int = 1000, seed
         seed: Of the random numbers.
     """
     if failures.checkpoint >= failures.mean_seconds:
-        raise OptionError("a checkpoint takes longer than machines run without failure: no run ever ends")
+        raise OptionError("a checkpoint takes longer than the mean time between failures: the run never finishes")
     random = np.random.default_rng(seed)
     interval = failures.interval
     saved = np.zeros(seeds)  # progress that a checkpoint holds

@@ -48,7 +48,7 @@ class TrainingJob:
 
     def __post_init__(self) -> None:
         if not (0 < self.images < math.inf and self.gpus >= 1 and 0 < self.link < math.inf):
-            raise OptionError(f"images, GPUs and link must be above 0, not {self.images}, {self.gpus}, {self.link}")
+            raise OptionError(f"images, gpus and link must be positive; got {self.images}, {self.gpus}, {self.link}")
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Estimate:
 
 
 def estimate(cost: TrainingCost, job: TrainingJob, assumed: Assumptions) -> Estimate:
-    """Returns what a job would take with a network."""
+    """Return what a job would take with a network."""
     rate = assumed.peak * assumed.utilisation * (assumed.realised if cost.thin else 1) / (2 * PASSES * cost.macs)
     step = assumed.images_per_gpu / rate
     gradient = 4.0 * cost.params

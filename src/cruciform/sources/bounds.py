@@ -53,7 +53,7 @@ class Bounds:
 
     @classmethod
     def of(cls, shapes: Iterable[Sequence[int]]) -> "Bounds":
-        """Returns the bounds that weights of these shapes set."""
+        """Return the bounds that weights of these shapes set."""
         held = [tuple(shape) for shape in shapes if math.prod(shape)]  # extents of nothing cost nothing to claim
         extents = frozenset(extent for shape in held for extent in shape)
         filters = sum(min(shape[0], LARGEST_OPTION) for shape in held if shape)
@@ -80,14 +80,14 @@ class Bounds:
         return TIMES * self.elements + (1 << 20)
 
     def check_options(self, options: Mapping[str, Any], what: str) -> None:
-        """Raises where options hold a number, a text or a list that no network with these weights was built with."""
+        """Raise if options hold a number, a text or a list that no network with these weights was built with."""
         items = 0
 
         def walk(value: Any, option: str) -> None:
             nonlocal items
             items += 1
             if items > self.most_modules:
-                raise OptionError(f"{what}: its options hold more than {self.most_modules:,} values")
+                raise OptionError(f"{what}: its options have more than {self.most_modules:,} values")
             if isinstance(value, Mapping):
                 for key, inner in value.items():
                     walk(key, option)
@@ -120,7 +120,7 @@ class Bounds:
 
 @contextmanager
 def bounded(bounds: Bounds, what: str) -> Iterator[None]:
-    """Raises within the block as soon as this thread builds more than weights of these bounds could fill.
+    """Raise within the block as soon as this thread builds more than weights of these bounds could fill.
 
     Args:
         bounds: Of the weights.
@@ -166,7 +166,7 @@ def bounded(bounds: Bounds, what: str) -> Iterator[None]:
 def _too_large(asked: str, bounds: Bounds, what: str) -> OptionError:
     return OptionError(
         f"{what} asks for a network of more than {asked}, and its weights are {bounds.tensors:,} tensors of "
-        f"{bounds.elements:,} values; it is damaged, or forged"
+        f"{bounds.elements:,} values; it is damaged or forged"
     )
 
 
@@ -198,7 +198,7 @@ class _Measured(TorchDispatchMode):
 
 @cache
 def _makes_tensors(func: Any) -> bool:
-    """Tells whether an operation makes tensors, and not only numbers or views of what is there."""
+    """Return whether an operation makes tensors, and not only numbers or views of what is there."""
     if func is torch.ops.aten.scalar_tensor.default:  # one number, and there are many of them
         return False
     schema = func._schema

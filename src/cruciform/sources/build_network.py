@@ -21,18 +21,18 @@ class Built(NamedTuple):
 
 
 def split_reference(reference: str) -> tuple[str, str]:
-    """Returns (source, name); a reference without a source is one to our zoo."""
+    """Return (source, name); a reference without a source is one to our zoo."""
     source, colon, name = reference.partition(":")
     return (source, name) if colon else ("zoo", reference)
 
 
 def usual_preprocessing(reference: str, model: nn.Module) -> dict[str, Any] | None:
-    """Returns what is done to an image before a network of a source sees it, where the source tells."""
+    """Return what is done to an image before a network of a source sees it, where the source tells."""
     return SOURCES.get(split_reference(reference)[0]).preprocessing(model)
 
 
 def build_network(reference: str, options: Mapping[str, Any] | None = None) -> Built:
-    """Builds a network without trained weights.
+    """Build a network without trained weights.
 
     Args:
         reference: Source and name, ``timm:resnet18``.

@@ -127,7 +127,7 @@ class AtFirstStep(nn.Module):
         self.model = model
 
     def forward(self, x: Tensor) -> Any:
-        """Returns what the model makes of the input."""
+        """Return what the model makes of the input."""
         return self.model(x, torch.zeros(x.shape[0], device=x.device, dtype=torch.long))
 
 

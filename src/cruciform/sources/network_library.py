@@ -33,7 +33,7 @@ SOURCES: Registry[NetworkLibrary] = Registry("source of networks")
 
 
 def import_library(module: Literal["timm", "torchvision.models", "monai.networks.nets"], extra: str) -> Any:
-    """Imports one of the known libraries, or raises with what to install."""
+    """Import one of the known libraries, or raises with what to install."""
     library = module.partition(".")[0]
     try:
         return import_module(module)
@@ -42,12 +42,12 @@ def import_library(module: Literal["timm", "torchvision.models", "monai.networks
     except RuntimeError as error:
         # A CUDA build of torchvision beside a CPU build of torch, for one.
         raise MissingExtraError(
-            f"{library} can't be loaded beside this torch ({error}); install builds that belong together"
+            f"{library} can't be imported with this version of torch ({error}); install matching builds"
         ) from error
 
 
 def checked_name(name: str, names: list[str], source: str) -> str:
-    """Returns the name where the library lists it, or raises with the closest ones."""
+    """Return the name where the library lists it, or raises with the closest ones."""
     if name not in names:
         raise UnknownNameError(f"{source} has no network {name!r}.{did_you_mean(name, names)}")
     return name

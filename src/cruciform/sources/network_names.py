@@ -25,12 +25,12 @@ def _listed() -> Mapping[str, Any]:
 
 
 def list_sources() -> list[str]:
-    """Returns the names of all sources."""
+    """Return the names of all sources."""
     return list(_listed()["names"])
 
 
 def is_listed(reference: str) -> bool:
-    """Tells whether a network is known by its source and name; without a source it is one of ours."""
+    """Return whether a network is known by its source and name; without a source it is one of ours."""
     source, colon, name = reference.partition(":")
     if colon and source != ZOO:
         return name in _listed()["names"].get(source, ())
@@ -39,7 +39,7 @@ def is_listed(reference: str) -> bool:
 
 
 def check_listed(reference: str) -> None:
-    """Raises where a source certainly has no network of a name."""
+    """Raise if a source certainly has no network of a name."""
     source, colon, name = reference.partition(":")
     if is_listed(reference):
         return
@@ -50,20 +50,20 @@ def check_listed(reference: str) -> None:
 
 
 def unknown_network(name: str) -> str:
-    """Returns what to say of a name that no network of ours has."""
+    """Return what to say of a name that no network of ours has."""
     return (
-        f"unknown network {name!r}.{_suggest(name)} See 'cruciform models', or type timm:NAME, torchvision:NAME, "
-        "monai:NAME"
+        f"unknown network {name!r}.{_suggest(name)} List networks with 'cruciform models', or name one as timm:NAME, "
+        "torchvision:NAME, monai:NAME"
     )
 
 
 def suggest_source(name: str) -> str:
-    """Returns a hint at sources of nearly this name, or nothing."""
+    """Return a hint at sources of nearly this name, or nothing."""
     return did_you_mean(name, list_sources())
 
 
 def _suggest(name: str, only: str | None = None) -> str:
-    """Returns a hint at networks of nearly this name, each as it is to be typed; of one source, or of all."""
+    """Return a hint at networks of nearly this name, each as it is to be typed; of one source, or of all."""
     references: dict[str, list[str]] = {}
     listed = {**_listed()["names"], ZOO: _zoo() if _has_other_families() else _listed()["names"][ZOO]}
     for source, names in listed.items():

@@ -45,7 +45,7 @@ def _input_size(name: str, model: nn.Module) -> tuple[int, ...]:
 
 
 def detector_parts(model: nn.Module) -> nn.Module:
-    """Returns a network that takes one tensor: a detector as its parts, optical flow on twice the same frame."""
+    """Return a network that takes one tensor: a detector as its parts, optical flow on twice the same frame."""
     kind = type(model).__module__
     if kind.startswith("torchvision.models.detection"):
         return DetectorParts(model)
@@ -55,14 +55,14 @@ def detector_parts(model: nn.Module) -> nn.Module:
 class TwoFrames(nn.Module):
     """Optical flow between a frame and itself."""
 
-    counted_as = "optical flow with 2 updates, fewer than torchvision makes; each one more costs as much again"
+    counted_as = "optical flow with 2 updates, fewer than the default; each further update costs the same again"
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, x: Tensor) -> Any:
-        """Returns the flow."""
+        """Return the flow."""
         return self.model(x, x, num_flow_updates=2)
 
 
@@ -70,7 +70,7 @@ class DetectorParts(nn.Module):
     """A detector's trainable parts one after the other, without the search for boxes between them."""
 
     counted_as = (
-        "a detector by its parts: region heads on one region each, without the predictors behind them and the search "
+        "a detector by its parts: region heads on one region each, without the predictors after them and the search "
         "for regions"
     )
 
@@ -79,7 +79,7 @@ class DetectorParts(nn.Module):
         self.model = model
 
     def forward(self, x: Tensor) -> list[Any]:
-        """Returns what backbone, heads and, on regions of their own size, region heads put out."""
+        """Return what backbone, heads and, on regions of their own size, region heads put out."""
         model: Any = self.model
         features = model.backbone(x)
         maps = list(features.values()) if isinstance(features, dict) else [features]

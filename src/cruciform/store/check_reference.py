@@ -12,8 +12,8 @@ REFERENCE_FORMS = (
     "package.module:function, a run, or a model directory"
 )
 NO_DIRECTORY = (
-    "There is no run or model directory of this name either: name a run, for instance runs/modern_cifar10 (see "
-    "'cruciform runs'), or a directory that 'cruciform convert' wrote"
+    "There is no run or model directory of this name either: give a run, for instance runs/modern_cifar10 (list them "
+    "with 'cruciform runs'), or a directory that 'cruciform convert' wrote"
 )
 
 
@@ -36,7 +36,7 @@ def check_reference(reference: str) -> str:
     if source in list_sources():
         check_listed(reference)
     elif (hint := suggest_source(source)) and not _is_importable(source.partition(".")[0]):
-        raise UnknownNameError(f"there is neither a source of networks nor a module {source!r}.{hint}")
+        raise UnknownNameError(f"there is neither a library nor a module named {source!r}.{hint}")
     return reference
 
 

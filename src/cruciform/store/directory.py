@@ -72,7 +72,7 @@ def save(
     preprocessing: Mapping[str, Any] | None = None,
     classes: Sequence[str] | None = None,
 ) -> Path:
-    """Writes a converted network; the directory appears under its name only when it is whole.
+    """Write a converted network; the directory appears under its name only when it is whole.
 
     Args:
         model: The converted network.
@@ -107,18 +107,18 @@ def save(
 
 
 def _refuse_collapsed(model: nn.Module) -> None:
-    """Raises where a layer was collapsed to a convolution that the base, whose own pads or standardizes, has not."""
+    """Raise if a layer was collapsed to a convolution that the base, whose own pads or standardizes, has not."""
     for name, plan in converted_plans(model).items():
         layers = [layer for layer in model.get_submodule(name).modules() if isinstance(layer, CompositeConv)]
         if plan not in [layer.plan for layer in layers]:
             raise StoreError(
-                f"{name} was collapsed, and its base has another convolution there, which pads or standardizes by "
-                "itself; save the network before you collapse it, and collapse what load returns"
+                f"{name} was collapsed, but the dense network has a convolution there that pads or standardizes "
+                "its weights; save the network before collapsing it, and collapse what load returns"
             )
 
 
 def load(directory: Path | str, model: nn.Module | None = None) -> nn.Module:
-    """Rebuilds a converted network from its directory.
+    """Rebuild a converted network from its directory.
 
     Args:
         directory: What ``save`` wrote.
@@ -132,8 +132,7 @@ def load(directory: Path | str, model: nn.Module | None = None) -> nn.Module:
         plans = _plans(card)
         if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
             raise StoreError(
-                "the network given lies on the meta device, which holds no numbers; build it outside of "
-                "torch.device('meta')"
+                "the given network is on the meta device and has no values; build it outside of torch.device('meta')"
             )
     model = _put_plans_(model, plans)
     _take_precision_(model, directory)
@@ -145,7 +144,7 @@ def load(directory: Path | str, model: nn.Module | None = None) -> nn.Module:
 
 
 def _take_precision_(model: nn.Module, directory: Path) -> None:
-    """Gives tensors the precision that they were saved in; a network is built in 32 bits."""
+    """Yield tensors the precision that they were saved in; a network is built in 32 bits."""
     own = model.state_dict(keep_vars=True)  # tied tensors by all their names: one of them is saved
     with _weights(directory) as file:
         for name in own.keys() & set(file.keys()):
@@ -167,7 +166,7 @@ class Adapted(NamedTuple):
 
 
 def load_with(directory: Path | str, options: Mapping[str, Any]) -> Adapted:
-    """Rebuilds a converted network with other options of its base, as for another number of classes.
+    """Rebuild a converted network with other options of its base, as for another number of classes.
 
     Args:
         directory: What ``save`` wrote.
@@ -195,11 +194,11 @@ def _plans(card: Mapping[str, Any]) -> dict[str, LayerPlan]:
 def _build_base(
     directory: Path, card: Mapping[str, Any], options: Mapping[str, Any]
 ) -> tuple[nn.Module, dict[str, LayerPlan]]:
-    """Builds the network that was converted, and returns the plans of its layers."""
+    """Build the network that was converted, and returns the plans of its layers."""
     reference, known, plans = card["base"]["reference"], card["base"]["options"], _plans(card)
     if reference is None:
         raise StoreError(
-            f"{directory} does not say how its base network is built; give it: load({str(directory)!r}, model)"
+            f"{directory} does not name its dense network; build it and give it: load({str(directory)!r}, model)"
         )
     bounds = _bounds(directory)
     bounds.check_options(known, str(directory / CARD))
@@ -215,30 +214,30 @@ def _bounds(directory: Path) -> Bounds:
 
 
 def saved_base(directory: Path | str) -> Base:
-    """Returns how the network that was converted is built; without a reference, only its owner's code can build it."""
+    """Return how the network that was converted is built; without a reference, only its owner's code can build it."""
     base = _read_card(Path(directory))["base"]
     return Base(base["reference"], base["options"])
 
 
 def base_of(directory: Path | str) -> str | None:
-    """Returns the reference of the network that was converted; None where only its owner's code can build it."""
+    """Return the reference of the network that was converted; None where only its owner's code can build it."""
     return saved_base(directory).reference
 
 
 def saved_input_size(directory: Path | str) -> tuple[int, ...] | None:
-    """Returns the size of the input that a directory names, where it names one."""
+    """Return the size of the input that a directory names, where it names one."""
     size = _read_card(Path(directory))["input_size"]
     if not size:
         return None
     if not isinstance(size, list) or not all(type(extent) is int and extent > 0 for extent in size):
-        raise StoreError(f"{directory} names {size!r:.200} as the size of its input; it is a list of whole numbers")
+        raise StoreError(f"{directory} has input_size {size!r:.200}; it must be a list of positive integers")
     if math.prod(size) > MOST_INPUT:
-        raise StoreError(f"{directory} names {size!r:.200} as the size of its input; at most {MOST_INPUT:,} are read")
+        raise StoreError(f"{directory} has input_size {size!r:.200}; at most {MOST_INPUT:,} values are allowed")
     return tuple(size)
 
 
 def interface_of(directory: Path | str) -> Interface:
-    """Returns what a directory says of its inputs and outputs, as far as it does."""
+    """Return what a directory says of its inputs and outputs, as far as it does."""
     directory = Path(directory)
     return read_interface(_read_card(directory), str(directory / CARD))
 
@@ -246,7 +245,7 @@ def interface_of(directory: Path | str) -> Interface:
 def _compare_sizes(
     directory: Path, bounds: Bounds, reference: str, options: Mapping[str, Any], plans: Mapping[str, LayerPlan]
 ) -> bool:
-    """Raises where a card describes a network that its own weights do not fit: before any memory is taken for it.
+    """Raise if a card describes a network that its own weights do not fit: before any memory is taken for it.
 
     Returns:
         Whether they could be compared. Some networks compute while they are built, and can't be built on the meta
@@ -267,15 +266,15 @@ def _compare_sizes(
             missing.pop(id(tensor), None)  # of those that share memory, one name is saved
     for name, tensor in missing.values():
         raise StoreError(
-            f"the weights in {directory} do not fit the network: {name} should be {tuple(tensor.shape)}, and is "
-            f"{saved.get(name, 'missing')}"
+            f"the weights in {directory} do not fit the network: {name} should have shape {tuple(tensor.shape)}, and "
+            f"is {saved.get(name, 'missing')}"
         )
     return True
 
 
 @contextmanager
 def _weights(directory: Path) -> Iterator[Any]:
-    """Gives the file of the weights, whose table can be read without the weights."""
+    """Yield the file of the weights, whose table can be read without the weights."""
     try:
         with safe_open(str(check_regular(directory / WEIGHTS)), "pt") as file:
             yield file
@@ -318,12 +317,12 @@ def _read_card(directory: Path) -> dict[str, Any]:
     if not weights.is_file():
         raise StoreError(f"{weights} is missing")
     if sha256(weights) != card["weights"]["sha256"]:
-        raise StoreError(f"{weights} is not what was saved: its checksum differs from the one in {CARD}")
+        raise StoreError(f"{weights} is damaged: its checksum differs from the one in {CARD}")
     return dict(card)
 
 
 def copy_network(directory: Path, to: Path) -> None:
-    """Copies what a network is read from, unless it is there already; the copy is whole or absent."""
+    """Copy what a network is read from, unless it is there already; the copy is whole or absent."""
     own = to / CARD
     if own.is_file() and read_bytes(own) == read_bytes(directory / CARD):  # which has the checksum of the weights
         return
@@ -335,7 +334,7 @@ def copy_network(directory: Path, to: Path) -> None:
 
 
 def refuse_other_directory(directory: Path) -> None:
-    """Raises where saving would delete anything but a model directory: known only by what lies in it."""
+    """Raise if saving would delete anything but a model directory: known only by what lies in it."""
     refuse_own_place(directory)
     if not directory.exists():
         return
@@ -344,7 +343,9 @@ def refuse_other_directory(directory: Path) -> None:
         raise StoreError(f"{directory} exists and is not a model directory; choose another name")
     foreign = [name for name in names if name not in OURS]
     if foreign:  # what was deployed, for instance
-        raise StoreError(f"{directory} holds {foreign[0]} too, which would be deleted; move it, or choose another name")
+        raise StoreError(
+            f"{directory} also contains {foreign[0]}, which would be deleted; move it, or choose another name"
+        )
 
 
 def _is_ours(directory: Path) -> bool:

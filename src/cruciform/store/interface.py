@@ -23,7 +23,7 @@ class Interface(NamedTuple):
 
 
 def read_interface(data: Mapping[str, Any], where: str) -> Interface:
-    """Reads what a file says of it; what it does not say is not known.
+    """Read what a file says of it; what it does not say is not known.
 
     Args:
         data: What the file holds. Artifacts of older versions call preprocessing ``preparation``.
@@ -38,7 +38,7 @@ def read_interface(data: Mapping[str, Any], where: str) -> Interface:
 
 
 def check_classes(names: Sequence[str] | None, where: str) -> tuple[str, ...] | None:
-    """Returns names of classes, or raises where they are none."""
+    """Return names of classes, or raises where they are none."""
     if names is None:
         return None
     well = (

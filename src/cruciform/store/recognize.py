@@ -12,14 +12,14 @@ OWN_CODE = (
 )
 PICKLES = frozenset({".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".bin", ".tar", ".t7"})
 FOREIGN_ENDINGS = {
-    ".safetensors": "holds weights without an architecture; "
+    ".safetensors": "has weights but no architecture; "
     + OWN_CODE.format(how="model.load_state_dict(safetensors.torch.load_file(...))"),
     ".onnx": "is an exported ONNX network already; give the network that it was exported from",
     ".pt2": "is an exported PyTorch program already; give the network that it was exported from",
     ".toml": "is a recipe; train it with 'cruciform train', and give the run",
     ".py": "is Python code; give a function in it that returns the network, as package.module:function",
 }
-PICKLE = "is a pickle, which may run any code when it is read, so none is ever loaded; " + OWN_CODE.format(
+PICKLE = "is a pickle, which may run any code when loaded, so it is never loaded; " + OWN_CODE.format(
     how="torch.load(..., weights_only=True)"
 )
 MAGIC = {b"PK\x03\x04": PICKLE, b"\x80": PICKLE, b"\x08": FOREIGN_ENDINGS[".onnx"]}
@@ -27,18 +27,18 @@ MAGIC = {b"PK\x03\x04": PICKLE, b"\x80": PICKLE, b"\x08": FOREIGN_ENDINGS[".onnx
 
 
 def is_saved(path: Path) -> bool:
-    """Tells whether a network can be read from a directory."""
+    """Return whether a network can be read from a directory."""
     return any((path / file).is_file() for file in SAVED)
 
 
 def describe_path(path: Path) -> str:
-    """Returns what is there, and what to do about it: a sentence for who gave it where a network is wanted."""
+    """Return what is there, and what to do about it: a sentence for who gave it where a network is wanted."""
     if not path.exists():
         return f"{path}: there is no such file or directory."
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        return f"{path} can't be looked at: {error.strerror}."
+        return f"{path} can't be accessed: {error.strerror}."
     if stat.S_ISDIR(mode):
         return _describe_directory(path)
     if not stat.S_ISREG(mode):
@@ -57,7 +57,7 @@ def _by_magic(path: Path) -> str:
     except OSError as error:
         return f"can't be read ({error.strerror})"
     known = [what for magic, what in MAGIC.items() if head.startswith(magic)]
-    return known[0] if known else "is a file, and no network"
+    return known[0] if known else "is a file, not a network"
 
 
 def _describe_directory(path: Path) -> str:
@@ -65,8 +65,10 @@ def _describe_directory(path: Path) -> str:
         kind = next(what for file, what in SAVED.items() if (path / file).is_file())
         return f"{path} is {kind}."
     if (path / ARTIFACT).is_file():
-        return f"{path} is an artifact of 'cruciform deploy'; give the network that it was made of, or predict with it."
+        return (
+            f"{path} is an artifact of 'cruciform deploy'; give the network that it was made from, or predict with it."
+        )
     if (path / WEIGHTS).is_file():
-        return f"{path} holds {WEIGHTS} without a {CARD}, so nothing says what network the weights are of."
-    inside = "is empty" if not any(path.iterdir()) else f"holds neither {CARD} nor {RUN_RECIPE}"
-    return f"{path} is a directory that {inside}: no model directory of 'cruciform convert', and no run."
+        return f"{path} has {WEIGHTS} but no {CARD}, so the network of the weights is unknown."
+    inside = "is empty" if not any(path.iterdir()) else f"contains neither {CARD} nor {RUN_RECIPE}"
+    return f"{path} is a directory that {inside}: it is neither a model directory nor a run."

@@ -7,5 +7,5 @@ RUN_RECIPE = "recipe.json"
 
 
 def is_run(directory: Path) -> bool:
-    """Tells whether a directory is that of a run."""
+    """Return whether a directory is that of a run."""
     return (directory / RUN_RECIPE).is_file()

@@ -16,7 +16,7 @@ ROUNDING_MARGIN = 1.01  # weights may have been saved in bfloat16
 
 
 def holds_trained_weights(directory: Path, model: nn.Module) -> bool:
-    """Tells whether the weights of a model directory are trained.
+    """Return whether the weights of a model directory are trained.
 
     They are, unless the report of the directory names the rule that its layers were drawn by; and even then where a
     batch norm has seen batches, or where a weight or bias is larger than the rule draws any.
@@ -37,7 +37,7 @@ def holds_trained_weights(directory: Path, model: nn.Module) -> bool:
 
 
 def _could_be_drawn(layer: nn.Module, rule: str) -> bool:
-    """Tells whether a rule can have drawn these parameters: biases, and weights where they are drawn uniformly."""
+    """Return whether a rule can have drawn these parameters: biases, and weights where they are drawn uniformly."""
     if not isinstance(layer, CompositeConv):
         return True
     drawn = RULES.get(rule)(layer.plan, Surroundings())

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def printable(text: str) -> str:
-    r"""Returns text in which all that a terminal obeys or hides is written as an escape, as ``\x1b`` or ``\u202e``.
+    r"""Return text in which all that a terminal obeys or hides is written as an escape, as ``\x1b`` or ``\u202e``.
 
     Those are control characters, newlines, marks of direction, characters without width, and halves of characters;
     letters of all scripts, emoji and spaces stay. Names of classes, runs and files are other people's, and may hold
@@ -18,7 +18,7 @@ def printable(text: str) -> str:
 
 
 def printable_json(data: Any, *, indent: int | None = None, allow_nan: bool = True) -> str:
-    """Returns plain data as JSON that shows letters of all scripts, and escapes what ``printable`` does."""
+    """Return plain data as JSON that shows letters of all scripts, and escapes what ``printable`` does."""
     text = json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=allow_nan)
     if text.isprintable():
         return text

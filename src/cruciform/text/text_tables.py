@@ -5,7 +5,7 @@ from html import escape
 
 
 def text_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
-    """Returns a table in plain text.
+    """Return a table in plain text.
 
     Args:
         columns: What stands above each.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def plural(number: int, noun: str, several: str | None = None) -> str:
-    """Returns ``1 thread``, ``2 threads``, ``12,000 classes``.
+    """Return ``1 thread``, ``2 threads``, ``12,000 classes``.
 
     Args:
         number: How many.
@@ -15,13 +15,13 @@ def plural(number: int, noun: str, several: str | None = None) -> str:
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:
-    """Returns ``a, b, c and 4 more``."""
+    """Return ``a, b, c and 4 more``."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """Returns dotted names without the parts that all of them begin with; each keeps its last part."""
+    """Return dotted names without the parts that all of them begin with; each keeps its last part."""
     parts = [name.split(".") for name in names]
     same = 0
     while parts and all(len(one) > same + 1 for one in parts) and len({one[same] for one in parts}) == 1:

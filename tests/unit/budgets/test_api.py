@@ -190,7 +190,7 @@ def test_the_command_writes_a_model_directory_with_a_report(tmp_path: Path, monk
     assert profile(load(out), SIZE).macs == json.loads((out / "budget.json").read_text())["predicted"]["MACs"]
     (out / "notes.txt").write_text("precious")
     late = CliRunner().invoke(app, ["budget", "cifar_fast", "--budget", "60%", "-o", str(out)])
-    assert "holds notes.txt too, which would be deleted" in str(late.exception)
+    assert "also contains notes.txt, which would be deleted" in str(late.exception)
     refused = CliRunner().invoke(app, ["budget", "cifar_fast", "--budget", "1%"])
     assert isinstance(refused.exception, BudgetError)
 

@@ -23,8 +23,8 @@ def test_what_is_measured_is_printed_now_and_then(
         tell("layer b")
         time.sleep(0.1)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "0 s (the search has 20 s): measuring layer a"
-    assert lines[-1] == "0 s (the search has 20 s): measuring layer b"
+    assert lines[0] == "0 s (limit 20 s): measuring layer a"
+    assert lines[-1] == "0 s (limit 20 s): measuring layer b"
 
 
 def test_how_far_something_is_is_printed_now_and_then(
@@ -60,7 +60,7 @@ def test_people_at_a_terminal_see_a_bar(monkeypatch: pytest.MonkeyPatch, capsys:
     [
         (
             "deploy nin_c3_lr --target torch --search-seconds 3 --rounds 1 -o out",
-            r"^\d+ s \(the search has 3 s\): measuring ",
+            r"^\d+ s \(limit 3 s\): measuring ",
         ),
         ("budget nin --target torch --macs 90% --candidate lr --rounds 1", r"^\d+ s: measuring "),
     ],

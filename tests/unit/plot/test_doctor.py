@@ -10,7 +10,7 @@ from cruciform.plot import doctor
 def drawn(monkeypatch: pytest.MonkeyPatch, names: list[str], *, trained: bool = False) -> Any:
     """Returns the axes of a picture in place of writing it."""
     figures: list[Any] = []
-    monkeypatch.setattr(doctor, "save", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(doctor, "save_picture", lambda figure, path: figures.append(figure))
     blocks = tuple(MeasuredBlock(name, 1.0, 1.0, 1.0, on_path=True) for name in names)
     doctor.draw_diagnosis(Diagnosis(blocks, 1.0, 0.1, 10.0, len(names) - 1, "", trained), Path("x.png"), title="x")
     return figures[0].axes[0]

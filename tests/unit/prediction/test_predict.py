@@ -125,7 +125,7 @@ def test_parts_that_nothing_says_the_network_of_are_made_anew(images: Path, run:
 
 def test_a_folder_is_no_file_to_write(run: Path, images: Path, tmp_path: Path) -> None:
     ended = CliRunner().invoke(app, ["predict", str(run), str(images / "val"), "-o", str(tmp_path)])
-    assert "is a folder; name a file" in str(ended.exception)
+    assert "is a directory; give a file" in str(ended.exception)
 
 
 def test_shards_and_folders_get_the_same_answers(images: Path, run: Path, tmp_path: Path) -> None:

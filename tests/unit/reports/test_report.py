@@ -174,7 +174,7 @@ def test_a_model_directory_says_why_layers_were_left_alone(tmp_path: Path) -> No
     save(model, tmp_path / "nin-lr", report, base=Base("zoo:nin", options))
     known = gather_facts(str(tmp_path / "nin-lr"), model, (3, 16, 16), directory=tmp_path / "nin-lr", rounds=0)
     assert known.kind == "model directory"
-    assert {layer.reason for layer in known.layers if "cccp" in layer.name} == {"1×1: no window to save on"}
+    assert {layer.reason for layer in known.layers if "cccp" in layer.name} == {"1×1: nothing to save"}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""``cruciform coverage``: how many networks of the libraries that users have can be converted."""
+"""``cruciform coverage``: how many networks of timm, torchvision and MONAI can be converted."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,13 +20,13 @@ BACKWARD_EVERY = 12
 
 def coverage(
     library: Annotated[str, typer.Option(help="torchvision, timm, monai, or all.")] = "all",
-    scheme: Annotated[str, typer.Option(help="What to convert into.")] = "lr",
-    sample: Annotated[int | None, typer.Option(min=1, help="Examine only so many networks, evenly spread.")] = None,
+    scheme: Annotated[str, typer.Option(help="The scheme to convert by.")] = "lr",
+    sample: Annotated[int | None, typer.Option(min=1, help="Convert only this many networks, evenly spaced.")] = None,
     journal: Annotated[
         Path,
         typer.Option(
             callback=ending(".jsonl"),
-            help="Where findings are kept as they come; an interrupted run goes on from there.",
+            help="Record of the networks done so far; an interrupted run resumes from it.",
         ),
     ] = Path("runs/coverage.jsonl"),
     result: Annotated[
@@ -37,9 +37,9 @@ def coverage(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Convert every network of a library; exit code 1 if less than 99 % of those that can be are.
+    """Convert every network of a library; exit code 1 if less than 99 % of the eligible ones are converted.
 
-    The same if more than 1 % can't be built at all.
+    The same if more than 1 % can't be built.
 
     Example: cruciform coverage --library torchvision
     """
@@ -71,7 +71,7 @@ def coverage(
     else:
         print_table(
             f"Coverage of the scheme {scheme}",
-            ("library", "networks", "eligible", "converted, same shapes", "share", "backward", "failed"),
+            ("library", "networks", "eligible", "converted, same shapes", "% converted", "backward", "failed"),
             [
                 (t.library, *map(str, (t.networks, t.eligible, t.converted)), f"{t.share:.1%}", str(t.backward),
                  str(len(t.failed)))

@@ -1,4 +1,4 @@
-"""``cruciform filters``: what the filters of a network have become."""
+"""``cruciform filters``: the learned filters of a network."""
 
 from pathlib import Path
 from typing import Annotated
@@ -23,16 +23,16 @@ def filters(
             "-o",
             metavar="PNG",
             callback=picture,
-            help="Draw into this file (.png, .svg, .pdf); needs 'plot'.",
+            help="Plot into this file (.png, .svg, .pdf); needs the extra 'plot'.",
         ),
     ] = None,
     layer: Annotated[
-        str, typer.Option(metavar="PATTERN", help="Only layers of this name, as 'blocks.*' or a part of it.")
+        str, typer.Option(metavar="PATTERN", help="Only layers whose name matches, as 'blocks.*', or contains this.")
     ] = "*",
     size: SizeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show basis filters, the kernels that they add up to, their spectra, and which orientation does the work.
+    """Show basis filters, their equivalent kernels and spectra, and the energy of every filter group.
 
     Example: cruciform filters runs/cifar_fast_lr3_cifar10 -o filters.png
     """
@@ -44,8 +44,9 @@ def filters(
         from cruciform.plot.style import save_picture
 
         source = (
-            f"{Path(model).name}: the filters with the most energy, of each the input channel with the most; brown "
-            "below zero, violet above. Dashed: the effective rank. Energy: of each group of the first stage."
+            f"{Path(model).name}: the filters with the most energy, and of each the input channel with the most; "
+            "brown: negative, violet: positive. Dashed: effective rank. Energy: of every filter group of the first "
+            "stage."
         )
         save_picture(draw_filters(found[:MOST_DRAWN], source=source), plot)
     if as_json:
@@ -76,8 +77,8 @@ def filters(
         out.print(f"{name}: {meaning}", style="dim")
     for one in found:
         if one.why_not:
-            out.print(f"{one.name} has no equal kernel: {one.why_not}", style="dim")
+            out.print(f"{one.name} has no equivalent kernel: {one.why_not}", style="dim")
     if plot:
-        out.print(f"drawn: {plot}")
+        out.print(f"plotted: {plot}")
     if plot and len(found) > MOST_DRAWN:
-        out.print(f"the first {MOST_DRAWN} of {len(found)} layers are drawn; choose others with --layer PATTERN")
+        out.print(f"the first {MOST_DRAWN} of {len(found)} layers are plotted; choose others with --layer PATTERN")

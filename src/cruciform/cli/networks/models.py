@@ -1,4 +1,4 @@
-"""``cruciform models``: what is in the zoo."""
+"""``cruciform models``: the networks of the zoo."""
 
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ def models(
     filter_: Annotated[str, typer.Argument(metavar="[PART]", help="Show only names that contain this.")] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """List the networks, with their counts and what the paper published of them.
+    """List the networks of the zoo, with parameters, MACs and the paper's published accuracy.
 
     Example: cruciform models lr
     """
@@ -45,11 +45,11 @@ def models(
         return
     if not rows:
         raise UnknownNameError(
-            f"no network of ours has {filter_!r} in its name; see 'cruciform models'. Those of timm, torchvision and "
-            "monai are not listed: type timm:NAME where a network is asked for"
+            f"no network of the zoo has {filter_!r} in its name; see 'cruciform models'. Networks of timm, torchvision "
+            "and MONAI are not listed here; give them as timm:NAME"
         )
     print_table(
-        f"{plural(len(rows), 'network')} (counts of the network as deployed, parameters with auxiliary heads)",
+        f"{plural(len(rows), 'network')} (MACs as deployed, parameters with auxiliary heads)",
         ("name", "published as", "input", "parameters", "MACs", "MACs (paper)", "top-1 %"),
         [
             (

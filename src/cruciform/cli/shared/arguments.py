@@ -23,7 +23,7 @@ WeightsOption = Annotated[
     ),
 ]
 SizeOption = Annotated[
-    str | None, typer.Option("--input", metavar="CxHxW", help="Channels and size of one input, as 3x224x224.")
+    str | None, typer.Option("--input", metavar="CxHxW", help="Channels and spatial size of one input, as 3x224x224.")
 ]
 WeightsOption = Annotated[
     Path | None,
@@ -36,9 +36,9 @@ BackendOption = Annotated[
     str, typer.Option(help="local: this process; ddp: several, under torchrun; ray: on a Ray cluster.")
 ]
 WorkersOption = Annotated[int, typer.Option(min=1, help="Processes, for ddp and ray.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 def processes_typed(backend: str, workers: int) -> list[str]:
-    """Returns the options that ask for these processes again; none for the usual one."""
+    """Return the options that start the same processes again; none for a single local one."""
     return [] if backend == "local" else ["--backend", backend, "--workers", str(workers)]

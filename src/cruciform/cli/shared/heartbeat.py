@@ -1,4 +1,4 @@
-"""Progress where there is no terminal: one plain line every few seconds, so that a log shows that work goes on."""
+"""Progress without a terminal: a plain line every few seconds, so that a log shows progress."""
 
 import sys
 import threading
@@ -12,18 +12,18 @@ EVERY = 10.0  # seconds between two lines
 
 
 def watched() -> bool:
-    """Returns whether people look at a terminal, where bars can be drawn."""
+    """Return whether standard error is a terminal, where bars can be drawn."""
     return sys.stderr.isatty()
 
 
 @contextmanager
 def heartbeat(before: str = "") -> Iterator[Callable[[str], None]]:
-    """Prints a line to standard error every few seconds, until the block ends; gives what takes the next lines' text.
+    """Print a line to standard error every few seconds until the block ends; yield a function that sets its text.
 
-    A thread of its own prints: what is being done may take longer than that, and says nothing meanwhile.
+    A thread prints it, since the work in the block may take longer than that without a call.
 
     Args:
-        before: What stands after the seconds that have passed, and before the text.
+        before: Printed between the elapsed seconds and the text.
     """
     ended, start, text = threading.Event(), time.monotonic(), "starting"
 

@@ -7,10 +7,10 @@ from cruciform.errors import OptionError
 
 
 def read_size(text: str) -> tuple[int, ...]:
-    """Reads ``3x224x224``."""
+    """Read ``3x224x224``."""
     parts = text.lower().replace("×", "x").split("x")
     if not 2 <= len(parts) <= 4 or not all(part.isdecimal() and int(part) for part in parts):
-        raise OptionError(f"{text!r} is not an input size; write channels and sizes, as 3x224x224 or 1x64x64x64")
+        raise OptionError(f"{text!r} is not an input size; write channels and spatial size, as 3x224x224 or 1x64x64x64")
     return tuple(map(int, parts))
 
 
@@ -20,7 +20,7 @@ def optional_size(text: str | None) -> tuple[int, ...] | None:
 
 
 def picture(path: Path | None) -> Path | None:
-    """Refuses a picture that could not be written, before the work that it is to show."""
+    """Refuse a picture that could not be written, before the work that it is to show."""
     if path is not None:
         from cruciform.plot.style import check_picture
 
@@ -29,13 +29,13 @@ def picture(path: Path | None) -> Path | None:
 
 
 def ending(suffix: str) -> Callable[[Path | None], Path | None]:
-    """Returns what refuses a file of another ending: one that is there would be replaced by what it does not say."""
+    """Return what refuses a file of another ending: one that is there would be replaced by what it does not say."""
 
     def check(path: Path | None) -> Path | None:
         if path is not None and path.is_dir():
-            raise OptionError(f"{path} is a folder; name a file, for instance {path / f'x{suffix}'}")
+            raise OptionError(f"{path} is a directory; give a file, for instance {path / f'x{suffix}'}")
         if path is not None and path.suffix.lower() != suffix:
-            raise OptionError(f"{path} would be written as {suffix} is; call it {path.with_suffix(suffix)}")
+            raise OptionError(f"{path} would be written as {suffix}; name it {path.with_suffix(suffix)}")
         return path
 
     return check

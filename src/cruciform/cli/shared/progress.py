@@ -10,14 +10,14 @@ from cruciform.cli.shared.terminal import console, echo
 
 @contextmanager
 def measuring(limit: float | None = None) -> Iterator[Callable[[str], None]]:
-    """Shows that something is being measured, and for how long; gives what takes words for what it is now.
+    """Show that something is being measured; yield a function that takes what is measured now.
 
     Args:
-        limit: Seconds that the search may take, where there is such a limit.
+        limit: Seconds that the search may take; None: no limit.
     """
     from cruciform.cli.shared.heartbeat import heartbeat, watched
 
-    of = "" if limit is None else f" (the search has {limit:g} s)"
+    of = "" if limit is None else f" (limit {limit:g} s)"
     if not watched():
         with heartbeat(of) as say:
             yield lambda what: say(f"measuring {what}")
@@ -32,7 +32,7 @@ def measuring(limit: float | None = None) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Shows how far something is; gives what takes how much of how much is done."""
+    """Show a progress bar; yield a function that takes (done, total)."""
     from cruciform.cli.shared.heartbeat import heartbeat, watched
 
     if not watched():
@@ -49,7 +49,7 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def interruptible(advice: str) -> Iterator[None]:
-    """Ends the program as a signal asked for, when a run within the block has saved its state; says how to go on."""
+    """Exit with the signal's code after a run in the block has saved its state; print how to resume it."""
     from cruciform.training.engine.loop import Interrupted
 
     try:

@@ -11,7 +11,7 @@ from cruciform.text.escapes import printable, printable_json
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> None:
-    """Prints a table; the first ``left`` columns are text, the others numbers."""
+    """Print a table; the first ``left`` columns are text, the others numbers."""
     # Escaped before their widths are measured.
     table = Table(title=printable(title), title_justify="left")
     for index, column in enumerate(columns):
@@ -22,7 +22,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
 
 
 def print_json(data: Any) -> None:
-    """Prints plain data as JSON, numbers that are none or without end as null: JSON has no word for them."""
+    """Print plain data as JSON, with null for NaN and Inf, which JSON does not have."""
     echo(printable_json(_with_nulls(data), indent=2, allow_nan=False), lines=True)
 
 

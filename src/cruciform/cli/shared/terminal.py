@@ -18,11 +18,11 @@ class SafeConsole(Console):
     """A console that escapes texts: those that it is given, newlines too, and all that tables and bars make of them."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Prints objects; one that is text stays on one line."""
+        """Print objects; one that is text stays on one line."""
         super().print(*(printable(one) if isinstance(one, str) else one for one in objects), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yields what is shown of anything, in pieces."""
+        """Yield what is shown of anything, in pieces."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment  # what moves the cursor is rich's own
@@ -31,14 +31,14 @@ class SafeConsole(Console):
 
 
 def console(*, error: bool = False) -> Console:
-    """Returns a console that does not fold wide tables when nobody looks at it."""
+    """Return a console that does not fold wide tables when nobody looks at it."""
     looked_at = (sys.stderr if error else sys.stdout).isatty()
     # No markup and no codes of emoji: names of files and messages of engines may hold square brackets and colons.
     return SafeConsole(width=None if looked_at else 160, soft_wrap=True, stderr=error, markup=False, emoji=False)
 
 
 def echo(text: str, *, error: bool = False, lines: bool = False) -> None:
-    """Prints text without colors.
+    """Print text without colors.
 
     Args:
         text: What to print.

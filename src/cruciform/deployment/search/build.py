@@ -13,7 +13,7 @@ from torch.fx import GraphModule
 
 from cruciform.deployment.search.layer_forms import Form, build_form
 from cruciform.deployment.targets.target import Engine, Target
-from cruciform.errors import DeployError, first_line, reraise_as
+from cruciform.errors import DeployError, OptionError, first_line, reraise_as
 from cruciform.nn.strided_convolutions import for_other_engines
 
 PLAIN = "plain"
@@ -26,15 +26,15 @@ RANGED = 32
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """Where a network shall run.
+    """Where and how a network is timed.
 
     Attributes:
         target: The engine.
-        input_size: Of one image.
-        batch: Images at a time.
-        threads: Of the engine.
-        rounds: Turns of what is compared in the end; half as many on the way there.
-        search_seconds: Seconds for the whole search; the last comparison with the dense network comes after it.
+        input_size: Channels and spatial size of one image.
+        batch: The batch size.
+        threads: Threads of the engine.
+        rounds: Timing rounds of the final comparison; half as many during the search.
+        search_seconds: Time limit of the search; the final comparison with the dense network comes after it.
     """
 
     target: Target
@@ -43,6 +43,11 @@ class EngineSettings:
     threads: int = 1
     rounds: int = 7
     search_seconds: float = 120.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("batch", self.batch), ("threads", self.threads), ("rounds", self.rounds)):
+            if value < 1:
+                raise OptionError(f"{name} must be 1 or more, not {value}")
 
     def ways(self) -> dict[str, Target]:
         """Returns all ways to write for the engine."""
