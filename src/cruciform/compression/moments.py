@@ -1,8 +1,8 @@
 """Second moments of a layer over calibration inputs: all that a fit to its outputs needs, streamed in float64.
 
 Symbols: ``x̂`` a patch of p values that the compressed network delivers, ``y`` the d outputs of the original layer,
-``C = E[x̂ x̂ᵀ]``, ``R = E[y x̂ᵀ]``. Memory: p² + d·p + p·chunk values of 8 bytes; 340 MB for a 512→512 3×3 layer and
-760 MB for a 256→256 3×3×3 layer at most, whatever the number of inputs.
+``C = E[x̂ x̂ᵀ]``, ``R = E[y x̂ᵀ]``. Memory: p² + d·p + p·chunk values of 8 bytes, however many inputs; a fit needs
+three matrices of p² values at once: under 2 GB for a 512→512 3×3 layer and for a 256→256 3×3×3 layer.
 """
 
 from dataclasses import dataclass
@@ -42,8 +42,8 @@ class Moments:
             self.count,
             torch.zeros_like(x),
             torch.zeros_like(y),
-            self.inputs - torch.outer(x, x),
-            self.cross - torch.outer(y, x),
+            torch.addr(self.inputs, x, x, alpha=-1),
+            torch.addr(self.cross, y, x, alpha=-1),
             (self.outputs - y.square()).clamp_min(0),
         )
 
@@ -51,11 +51,6 @@ class Moments:
     def energy(self) -> float:
         """E‖y‖², what a fit has to explain."""
         return float(self.outputs.sum())
-
-    def error(self, kernel: Tensor) -> float:
-        """Return E‖y − V x̂‖² of a kernel as a matrix V, (d, p)."""
-        cross, own = (kernel * self.cross).sum(), ((kernel @ self.inputs) * kernel).sum()
-        return max(0.0, float(self.outputs.sum() - 2 * cross + own))
 
 
 class MomentSums:
@@ -84,8 +79,8 @@ class MomentSums:
             self._yy += y.square().sum(0)
 
     def moments(self) -> Moments:
-        """Return the means over all that was added."""
+        """Return the means over all that was added; the sums become them, and end here."""
         if not self._count:
             raise ConversionError("no calibration input reached this layer; nothing can be fitted to its outputs")
-        n = self._count
-        return Moments(n, self._x / n, self._y / n, self._xx / n, self._yx / n, self._yy / n)
+        n, self._count = self._count, 0
+        return Moments(n, self._x.div_(n), self._y.div_(n), self._xx.div_(n), self._yx.div_(n), self._yy.div_(n))

@@ -70,8 +70,16 @@ def fit_outputs(
     about = moments.centered() if (plan.stages[-1].bias if centered is None else centered) else moments
     trained = weight.cpu().double().reshape(plan.spec.out_channels, -1)
     strength = ridge * float(about.inputs.diagonal().mean()) or ridge
-    c = about.inputs + strength * torch.eye(len(about.inputs), dtype=torch.float64)
+    c = about.inputs if about is not moments else about.inputs.clone()  # a large matrix: no more copies than needed
+    c.diagonal().add_(strength)
     r = about.cross + strength * trained
+
+    def error_of(kernels: Sequence[Tensor]) -> float:
+        """Return E‖y − V x̂‖², without the ridge that C has."""
+        v = algebra.collapsed(kernels).reshape(trained.shape)
+        own = ((v @ c) * v).sum() - strength * v.square().sum()
+        return max(0.0, float(about.outputs.sum() - 2 * (v * about.cross).sum() + own))
+
     algebra = StageAlgebra(plan)
     by_weights = algebra.embedded(weight_fit)
     if algebra.count == 1:
@@ -81,7 +89,7 @@ def fit_outputs(
         starts = [algebra.embedded(fit_parameters(plan, best, None)), by_weights]
         start = min(starts, key=lambda kernels: _objective(algebra, kernels, c, r))
         fitted = _alternate(algebra, start, c, r)
-    errors = [about.error(algebra.collapsed(kernels).reshape(trained.shape)) for kernels in (fitted, by_weights)]
+    errors = [error_of(fitted), error_of(by_weights)]
     if errors[1] < errors[0]:
         fitted = by_weights
     energy = about.energy or 1.0
