@@ -13,8 +13,8 @@ from cruciform.cli.shared.tables import print_json, print_table
 from cruciform.cli.shared.terminal import console
 from cruciform.text.wording import plural
 
-FORMS = ("concat", "tail", "dense")  # that are timed for single layers
-PLAIN = "plain"
+FORM_LABELS = ("concat", "tail", "dense")  # that are timed for single layers
+PLAIN_LABEL = "plain"
 
 
 def deploy(
@@ -61,7 +61,7 @@ def deploy(
         return
     print_table(
         f"{model} in {target}, batch size {batch}, {plural(threads, 'thread')}: single layers, ms",
-        ("layer", "plan", "chosen", *FORMS),
+        ("layer", "plan", "chosen", *FORM_LABELS),
         [
             (layer["name"], layer["plan"], report["forms"][layer["name"]], *_times(layer["seconds"]))
             for layer in report["layers"]
@@ -69,7 +69,7 @@ def deploy(
         left=3,
     )
     console().print(artifact.timing)
-    if report["way"] != PLAIN:
+    if report["way"] != PLAIN_LABEL:
         console().print(f"exported {report['way']}, which was fastest")
     if report["untried"]:
         first, *_ = report["untried"]
@@ -86,4 +86,4 @@ def deploy(
 
 def _times(seconds: dict[str, Any]) -> list[str]:
     absent = "none" if seconds else "not timed"
-    return [f"{1e3 * seconds[form]:.3f}" if form in seconds else absent for form in FORMS]
+    return [f"{1e3 * seconds[form]:.3f}" if form in seconds else absent for form in FORM_LABELS]
