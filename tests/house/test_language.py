@@ -106,13 +106,14 @@ def in_source(path: Path) -> Iterator[Hit]:
     package = path.relative_to(SOURCE).parts[0]
     name = path.relative_to(ROOT).as_posix()
     tree = ast.parse(path.read_text("utf-8"))
-    for text, line in strings(tree, public=package in PUBLIC):
+    public = package in PUBLIC and "shared" not in path.parts
+    for text, line in strings(tree, public=public):
         if package in LABELS or not WORD.fullmatch(text):
             yield from search(text, name, line)
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.arg):
             word = node.arg if isinstance(node, ast.arg) else node.name
-            known = ALL_NAMES | (ALL_FLAGS if package in PUBLIC and isinstance(node, ast.arg) else {})
+            known = ALL_NAMES | (ALL_FLAGS if public and isinstance(node, ast.arg) else {})
             if word in known:
                 yield Hit(name, node.lineno, word, known[word])
         elif "recipe" in path.parts and isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):

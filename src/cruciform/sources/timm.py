@@ -36,9 +36,9 @@ def _preprocessing(model: nn.Module) -> dict[str, Any] | None:
     data = {
         "short_side": math.floor(extents[0] / (config.get("crop_pct") or 1.0)),
         "mean": [255 * value for value in mean],
-        "deviation": [255 * value for value in std],
+        "std": [255 * value for value in std],
     }
-    return {"prepare": [{"kind": "center-crop", "size": extents[0]}], "data": data}
+    return {"eval_transforms": [{"kind": "center-crop", "size": extents[0]}], "data": data}
 
 
 SOURCES.add("timm", NetworkLibrary(_names, _build, _input_size, _preprocessing))

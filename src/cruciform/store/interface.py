@@ -13,8 +13,8 @@ class Interface(NamedTuple):
     """How images are preprocessed, and the names of the classes.
 
     Attributes:
-        preprocessing: The preprocessing, as recipes write it: ``prepare``, and of ``data`` what concerns
-            images (``short_side``, ``mean``, ``deviation``); None: not known.
+        preprocessing: The preprocessing, as recipes write it: ``eval_transforms``, and of ``data`` what concerns
+            images (``short_side``, ``mean``, ``std``); None: not known.
         classes: The names of the outputs, in their order; None: not known.
     """
 
@@ -29,12 +29,22 @@ def read_interface(data: Mapping[str, Any], where: str) -> Interface:
         data: What the file holds. Artifacts of older versions call preprocessing ``preparation``.
         where: The file, for the message.
     """
-    preprocessing = data.get("preprocessing") or data.get("preparation")
+    preprocessing = _with_todays_keys(data.get("preprocessing") or data.get("preparation"))
     if preprocessing is not None and not (
-        isinstance(preprocessing, dict) and set(preprocessing) == {"prepare", "data"}
+        isinstance(preprocessing, dict) and set(preprocessing) == {"eval_transforms", "data"}
     ):
-        raise StoreError(f"{where}: preprocessing is a table with prepare and data, not {preprocessing!r:.100}")
+        raise StoreError(f"{where}: preprocessing must have the keys eval_transforms and data: {preprocessing!r:.100}")
     return Interface(preprocessing, check_classes(data.get("classes"), where))
+
+
+def _with_todays_keys(preprocessing: Any) -> Any:
+    """Rename keys that older versions wrote."""
+    if isinstance(preprocessing, list):
+        return [_with_todays_keys(item) for item in preprocessing]
+    if not isinstance(preprocessing, dict):
+        return "center-crop" if preprocessing == "centre-crop" else preprocessing
+    renamed = {"prepare": "eval_transforms", "deviation": "std", "regulariser": "eps"}
+    return {renamed.get(key, key): _with_todays_keys(value) for key, value in preprocessing.items()}
 
 
 def check_classes(names: Sequence[str] | None, where: str) -> tuple[str, ...] | None:

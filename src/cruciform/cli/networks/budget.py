@@ -87,7 +87,7 @@ def budget(
         console().print(note)
     if output:
         own = "" if result.base.reference else f", {model.partition(':')[2]}()"
-        console().print(f"written to {output}; read it with cruciform.load({str(output)!r}{own})")
+        console().print(f"written to {output}; load it with cruciform.load({str(output)!r}{own})")
 
 
 def _read_limit(text: str) -> tuple[str, str]:

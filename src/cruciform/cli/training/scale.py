@@ -1,4 +1,4 @@
-"""``cruciform scale``: what training would take on many machines, on paper."""
+"""``cruciform scale``: estimate training on many machines."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
