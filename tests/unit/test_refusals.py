@@ -335,7 +335,7 @@ def test_an_artifact_with_weights_in_other_files_is_refused(tmp_path: Path, plac
 def test_an_artifact_of_another_format_is_refused(tmp_path: Path) -> None:
     with new_directory(tmp_path / "a", manifest={"format": 2}) as part:
         write_json(part / "deploy.json", {"target": "onnxruntime"})
-    with pytest.raises(DeployError, match="has format 2; this version reads 1: deploy it anew"):
+    with pytest.raises(DeployError, match="has format 2; this version reads 1: deploy the network again"):
         open_artifact(tmp_path / "a")
 
 
