@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
+from cruciform.api.train import train
 from cruciform.cli.main import app
 from cruciform.conversion.convert import convert
 from cruciform.errors import OptionError
@@ -25,10 +26,9 @@ from cruciform.reports.run_facts import read_run
 from cruciform.store.directory import Base, load, save
 from cruciform.training.recipe.cookbook import load_recipe
 from cruciform.training.run.run import Run
-from cruciform.training.start import train_network
 
 EVIL = '<script>alert(1)</script>"><img src=x onerror=alert(1)>'
-SMALL = ["model.options.widths=[8, 8, 8]", "epochs=2", "batch=16", "log.tensorboard=false", "precision=fp32",
+SMALL = ["model.options.widths=[8, 8, 8]", "epochs=2", "batch_size=16", "log.tensorboard=false", "precision=fp32",
          "log.steps=1"]  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         records[:, 0] %= 10
         (folder / f"{name}.bin").write_bytes(records.tobytes())
     directory = tmp_path_factory.mktemp("runs") / "small"
-    train_network(load_recipe("cifar_fast_lr_cifar10", [*SMALL, f'data.path="{folder}"']), directory)
+    train(load_recipe("cifar_fast_lr_cifar10", [*SMALL, f'data.path="{folder}"']), directory)
     return directory
 
 
@@ -165,7 +165,7 @@ def test_a_run_is_shown_where_its_data_is_not(run: Path, tmp_path: Path) -> None
     output = tmp_path / "report.html"
     result = CliRunner().invoke(app, ["report", str(copied), "-o", str(output), "--rounds", "0"])
     assert result.exit_code == 0, result.output
-    assert "No diagnosis: the network that the run began with was fitted to its data" in output.read_text("utf-8")
+    assert "No diagnosis: the initial network of the run was fitted to its data" in output.read_text("utf-8")
 
 
 def test_a_model_directory_says_why_layers_were_left_alone(tmp_path: Path) -> None:
@@ -201,8 +201,8 @@ def test_a_model_directory_without_an_accuracy_says_so_and_how_to_measure_it(shi
     for card in ((), (CardRow("test accuracy", "high"), CardRow("epochs", "90%"))):
         found = Reader(render_page(replace(shipped, card=card))).text
         assert found[found.index("top-1 accuracy") + 1] == "not recorded"
-        assert "No accuracy is recorded here" in " ".join(found)
-        assert f"cruciform evaluate {shipped.given} --recipe RECIPE" in found
+        assert "No accuracy is recorded. " in " ".join(found)
+        assert f"cruciform.evaluate({shipped.given!r}, recipe='RECIPE')" in found
 
 
 def test_a_card_is_read_from_rows_of_two_cells_whatever_else_the_file_holds(tmp_path: Path) -> None:
@@ -249,8 +249,8 @@ def test_a_run_is_judged_by_what_it_began_with_where_that_was_a_start(
     if report:  # as that of a directory which was written after a training
         (directory / "report.json").write_text(report)
     data = Run(run).recipe().data.path
-    changes = [f'model.name="{directory}"', f'data.path="{data}"', *SMALL[2:], "epochs=1", "clip=1.0"]
-    train_network(load_recipe("modern_cifar10", changes), tmp_path / "run")
+    changes = [f'model.name="{directory}"', f'data.path="{data}"', *SMALL[2:], "epochs=1", "grad_clip_norm=1.0"]
+    train(load_recipe("modern_cifar10", changes), tmp_path / "run")
     run = tmp_path / "run"
     known = gather_facts(str(run), begun.model, (3, 32, 32), run=read_run(run), directory=run, rounds=0)
     assert known.diagnosis is not None
