@@ -60,7 +60,7 @@ def predict(
         options: Number of classes, batch size, threads, Ray workers, trust, progress.
 
     Returns:
-        The rows, or the file that has them. An image that can't be read has a row that says why.
+        The rows, or the file that has them. An image that can't be read has a row with the error.
     """
     from cruciform.errors import OptionError
     from cruciform.prediction.request import Request, check_output_file, check_request, is_predictable

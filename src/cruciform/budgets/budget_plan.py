@@ -151,18 +151,18 @@ def _explain(layer: Layer, found: Solution, convolution: str, costs: Mapping[str
     ratios = {scheme: one.seconds / dense.seconds for scheme, one in costs.items() if scheme != DENSE}
     quickest = min(ratios, key=lambda scheme: ratios[scheme], default=None)
     if quickest is None:
-        reason = "kept dense: there is no other candidate that it could be here"
+        reason = "kept dense: no other candidate applies here"
     elif option.name != DENSE:
         others = sum(one.costs[SECONDS] > option.costs[SECONDS] and one.value > option.value for one in layer.options)
         reason = (
-            f"keeps {option.value:.0%} of a kernel's energy at {ratios[option.name]:.2f} of the dense time; "
+            f"keeps {option.value:.0%} of the kernel's energy at {ratios[option.name]:.2f} of the dense time; "
             f"{others} candidates keep more and take longer"
         )
     elif ratios[quickest] >= SLOWER:
-        reason = f"kept dense: the quickest candidate, {quickest}, was measured {ratios[quickest]:.2f}× slower here"
+        reason = f"kept dense: the fastest candidate, {quickest}, takes {ratios[quickest]:.2f}× the dense time here"
     else:
         reason = (
-            f"kept dense: the budget allows it; the quickest candidate, {quickest}, takes {ratios[quickest]:.2f} of it"
+            f"kept dense: the budget allows it; the fastest candidate, {quickest}, takes {ratios[quickest]:.2f} of it"
         )
     return Chosen(layer.name, convolution, option.name, cost.form, option.value, cost.seconds, dense.seconds, reason)
 

@@ -11,8 +11,8 @@ from cruciform.files import write_json
 from cruciform.measure.record import circumstances, hardware, versions
 from cruciform.plot.budget import draw_front, draw_layers
 
-PROXY = "It is a proxy, the share of a kernel's energy that each plan keeps, and says nothing certain about accuracy."
-HEADER = ("| layer | convolution | becomes | value | time, of dense | why |", "|---|---|---|---|---|---|")
+PROXY = "It is a proxy: the fraction of the kernel's energy that each plan keeps. It does not predict accuracy."
+HEADER = ("| layer | convolution | becomes | value | time / dense | why |", "|---|---|---|---|---|---|")
 
 
 def in_units(name: str, value: float) -> str:
@@ -35,7 +35,7 @@ def plan_to_dict(plan: BudgetPlan, about: dict[str, Any], measured: float | None
 def plan_to_markdown(plan: BudgetPlan, about: dict[str, Any], measured: float | None) -> str:
     """Returns a report to read."""
     lines = [
-        f"# {about['network']} in {about['target']}, batch {about['batch']}",
+        f"# {about['network']} in {about['target']}, batch size {about['batch']}",
         "",
         "| | dense | budget | predicted |",
         "|---|---|---|---|",

@@ -16,7 +16,7 @@ from cruciform.store.directory import Base, refuse_other_directory, save
 from cruciform.store.interface import Interface
 from cruciform.text.text_tables import html_table, text_table
 
-COLUMNS = ("layer", "convolution", "becomes", "why", "value", "time / dense")
+BUDGET_COLUMNS = ("layer", "convolution", "becomes", "why", "value", "time / dense")
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,11 @@ class BudgetResult:
         return plan_to_dict(self.plan, dict(self.about), self.measured_seconds)
 
     def __str__(self) -> str:
-        return "\n".join([self.title, text_table(COLUMNS, self.rows, left=4), *self.notes])
+        return "\n".join([self.title, text_table(BUDGET_COLUMNS, self.rows, left=4), *self.notes])
 
     def _repr_html_(self) -> str:
         """Show it as a table in notebooks."""
-        return html_table(COLUMNS, self.rows, left=4, caption=self.title, notes=self.notes)
+        return html_table(BUDGET_COLUMNS, self.rows, left=4, caption=self.title, notes=self.notes)
 
 
 def check_output(directory: Path) -> None:

@@ -193,7 +193,7 @@ def describe(kind: Kind) -> dict[str, object]:
         words += f", pooled {'×'.join(map(str, kind.pooling.kernel))}"
         described["pooling"] = [list(numbers) for numbers in kind.pooling]
     if kind.maps > 1:
-        words += f", {kind.maps} at a time"
+        words += f", {kind.maps} per image"
         described["maps"] = kind.maps
     return {"convolution": words, **described}
 

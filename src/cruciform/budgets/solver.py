@@ -90,7 +90,7 @@ def solve(
         solution = _total(layers, chosen, rest, budgets)
         if all(solution.costs[name] <= limit for name, limit in budgets.items()):
             return solution
-    raise BudgetError("the solver came back with more than the budget; please report this")
+    raise BudgetError("the solver exceeded the budget; please report this")
 
 
 def front(
@@ -140,9 +140,7 @@ def _solve(layers: Sequence[Layer], kept: Sequence[Sequence[Option]], room: Mapp
         options={"mip_rel_gap": 0.0},
     )
     if result.x is None:
-        raise BudgetError(
-            f"no choice keeps {' and '.join(room)} within their budgets together, though each alone can be: raise one"
-        )
+        raise BudgetError(f"the budgets of {' and '.join(room)} can each be met, but not together: raise one")
     return [option for option, taken in zip(options, result.x, strict=True) if taken > 0.5]
 
 
@@ -160,7 +158,7 @@ def _total(
 def _check_possible(layers: Sequence[Layer], budgets: Mapping[str, float], rest: Mapping[str, float]) -> None:
     for layer in layers:
         if not layer.options:
-            raise BudgetError(f"there is nothing that the layer {layer.name} could be")
+            raise BudgetError(f"the layer {layer.name} has no option")
     for name, limit in budgets.items():
         least = rest[name] + sum(min(option.costs[name] for option in layer.options) for layer in layers)
         if least > limit:
@@ -175,7 +173,7 @@ def not_met(name: str, limit: float, least: float) -> BudgetError:
 
     return BudgetError(
         f"a budget of {amount(limit)} {name} can't be met: the cheapest choice for every layer comes to "
-        f"{amount(least)}; give that much, or other candidates"
+        f"{amount(least)}; allow that much, or add candidates"
     )
 
 

@@ -74,7 +74,7 @@ class Survey:
     def problems(self) -> list[str]:
         """Says which candidates were left out for which kinds of layers, and why."""
         sentences = [
-            f"{self.convolutions[name]} can't be {scheme} here: {reason}"
+            f"{self.convolutions[name]} can't be converted to {scheme} here: {reason}"
             for name, table in self.tables.items()
             for scheme, reason in table.problems.items()
         ]
@@ -161,7 +161,7 @@ def _count(
     planned = [row for row in report.layers if row.plan is not None]
     rows = [row for row in planned if row.names[0] in counts and counts[row.names[0]].inputs]
     if not rows or report.counted is None:
-        raise BudgetError("this network has no layer that could be something else")
+        raise BudgetError("this network has no layer that can be converted")
     idle = tuple(row.names[0] for row in planned if row not in rows)
     return rows, idle, counts, report.counted
 
@@ -212,10 +212,10 @@ def _options(
 def _check_importances(importances: Mapping[str, float], names: Sequence[str]) -> None:
     for pattern, weight in importances.items():
         if not (0 < weight < math.inf):
-            raise OptionError(f"the importance of {pattern!r} is {weight}; it is a number above 0, as 3 or 0.5")
+            raise OptionError(f"the importance of {pattern!r} is {weight}; it must be a number above 0, as 3 or 0.5")
         if not matches(tuple(names), (pattern,)):
             raise OptionError(
-                f"the pattern {pattern!r} matches no layer that could be something else.{did_you_mean(pattern, names)}"
+                f"the pattern {pattern!r} matches no layer that can be converted.{did_you_mean(pattern, names)}"
             )
 
 

@@ -1,4 +1,4 @@
-"""Multiply-accumulates against milliseconds, with the line on which the whole saving becomes time."""
+"""Multiply-accumulates against milliseconds, with a line where time is proportional to MACs."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle

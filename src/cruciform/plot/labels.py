@@ -1,4 +1,4 @@
-"""Names beside points that cover neither each other nor a point: a place for each, found one after the other."""
+"""Place labels beside points so that they cover neither each other nor a point, one after the other."""
 
 import math
 from collections.abc import Sequence

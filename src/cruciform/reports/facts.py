@@ -227,7 +227,7 @@ def _reasons(path: Path) -> dict[str, str]:
 def _diagnose(
     model: nn.Module, input_size: tuple[int, ...], run: RunFacts | None, directory: Path | None
 ) -> tuple[Diagnosis | None, str]:
-    which, trained = "the weights as they are", None
+    which, trained = "the weights of this network", None
     if directory and not run:
         trained = holds_trained_weights(directory, model)
     if run:

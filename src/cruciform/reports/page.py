@@ -88,14 +88,14 @@ def _card(facts: Facts) -> Html | None:
         return None
     advice = element(
         "p",
-        "To measure the accuracy again: " if accuracy(facts.card) else "No accuracy is recorded here. To measure it: ",
-        element("code", f"cruciform evaluate {facts.given} --recipe RECIPE"),
+        "To measure the accuracy again: " if accuracy(facts.card) else "No accuracy is recorded. To measure it: ",
+        element("code", f"cruciform.evaluate({facts.given!r}, recipe='RECIPE')"),
         ".",
         class_="quiet",
     )
     if not facts.card:
         return _section("Model card", "", advice)
-    text = f"As {README} in the directory has it; not measured for this report."
+    text = f"From {README} of the directory; not measured for this report."
     return _section("Model card", text, definition(facts.card, kind="card"), advice)
 
 
@@ -112,8 +112,8 @@ def _conversion(facts: Facts) -> Html:
                 _change(layer.macs, macs) if layer.replaced else f"{layer.macs:,}",
             )
         )
-    text = "Every convolution: what is computed there and, in brackets, its cost relative to the dense convolution."
-    columns = ("layer", "plan", "what it is", "parameters", "MACs")
+    text = "Every convolution: its plan and, in brackets, its cost relative to the dense convolution."
+    columns = ("layer", "plan", "form", "parameters", "MACs")
     return _section("Conversion table", text, _table(columns, rows, numbers=2))
 
 
@@ -126,11 +126,11 @@ def _costs(facts: Facts) -> Html:
     for layer in shown:
         cells += [element("div", layer.name, class_="name"), *_bars(layer, most_macs, most_params, most_time)]
     replaced = [layer for layer in shown if layer.replaced]
-    text = "Color: the layer as it is; grey below it: the dense convolution in its place." if replaced else ""
+    text = "Color: the layer; grey below it: the dense convolution that it replaces." if replaced else ""
     if most_time:
         text += " Milliseconds: PyTorch on one thread, batch size 1, the shortest time; engines differ."
     else:
-        text += " Times were left out; --rounds 5 measures them."
+        text += " Layers were not timed for this report."
     timed = [layer for layer in replaced if layer.seconds is not None and layer.dense_seconds is not None]
     total = None
     if timed:
@@ -217,13 +217,13 @@ def _curves(training: Training) -> Html:
 def _filters(facts: Facts) -> Html:
     shown = facts.filters[:MOST_FILTERS]
     if not shown:
-        return _section("Filters", "No layer has a window of more than one tap.")
+        return _section("Filters", "All kernels are 1×1.")
     text = (
-        f"The {TILES} filters of each group with the most energy, of each the slice of the strongest input channel: "
+        f"The {TILES} filters of each group with the most energy, shown by the slice of the strongest input channel: "
         "brown below zero, violet above."
     )
     if len(facts.filters) > len(shown):
-        text += f" The first {len(shown)} of {len(facts.filters)} layers; 'cruciform filters --layer' shows others."
+        text += f" The first {len(shown)} of {len(facts.filters)} layers; 'cruciform filters' shows the others."
     ranks = [element("p", element("b", f"{name}: "), meaning) for name, meaning in RANKS.items()]
     articles = [_layer_filters(one) for one in shown]
     return _section("Filters", text, element("div", ranks), element("div", articles, class_="filters"))
@@ -236,7 +236,7 @@ def _layer_filters(layer: LayerFilters) -> Html:
     ]
     if len(layer.groups) > 1 and layer.kernel is not None:
         kernels = tiles_svg(kernel_tiles(layer, TILES), columns=4, label="kernels")
-        sets.append(element("figure", element("figcaption", "kernels that they add up to"), kernels))
+        sets.append(element("figure", element("figcaption", "equal dense kernels"), kernels))
     energies = [one for one in layer.groups if one.stage == 0 and one.energy is not None]
     energy = [
         join(element("span", one.shape), bar(one.energy or 0), element("span", f"{one.energy:.0%}")) for one in energies
@@ -265,13 +265,13 @@ def _ranks(layer: LayerFilters) -> str:
 def _deployments(facts: Facts) -> Html:
     if not facts.deployments:
         inside = facts.kind != "network"
-        command = f"cruciform deploy {facts.given} --target onnxruntime -o {facts.given + '/onnx' if inside else 'DIR'}"
+        command = f"cruciform deploy {facts.given} -o {facts.given + '/onnx' if inside else 'DIR'}"
         advice = element(
             "p",
-            "None is known here. To make one: ",
+            "No artifact was found. To make one: ",
             element("code", command),
-            ". One elsewhere is shown with ",
-            element("code", "--deployment DIR", class_="whole"),
+            ". Artifacts elsewhere are listed with ",
+            element("code", "cruciform.report(..., deployments=[DIR])", class_="whole"),
             ".",
         )
         return _section("Deployment", "", advice)
@@ -287,8 +287,8 @@ def _deployments(facts: Facts) -> Html:
         )
         for one in facts.deployments
     ]
-    columns = ("directory", "engine", "batch / threads", "verdict", "ms", "ms, dense", "max abs error")
-    return _section("Deployment", "As 'cruciform deploy' measured them.", _table(columns, rows, numbers=3))
+    columns = ("directory", "engine", "batch size / threads", "verdict", "ms", "ms, dense", "max abs error")
+    return _section("Deployment", "Measured when they were deployed.", _table(columns, rows, numbers=3))
 
 
 def _section(title: str, text: str, *content: Html | None) -> Html:

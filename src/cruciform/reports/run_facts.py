@@ -36,7 +36,7 @@ def read_run(directory: Path) -> RunFacts:
     try:
         model = build_model(network, classes=classes, seed=recipe.seed, images=images)
     except DataError as error:
-        why = f"the network that the run began with was fitted to its data, and {first_line(error)}"
+        why = f"the initial network of the run was fitted to its data, and {first_line(error)}"
         return RunFacts(training, None, why)
     about, source = f"the initial weights of the run (seed {recipe.seed})", Path(network.name)
     trained = holds_trained_weights(source, model) if (source / CARD).is_file() else None

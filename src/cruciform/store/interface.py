@@ -1,4 +1,4 @@
-"""What goes into a network and what its outputs mean: how images are preprocessed, and the names of the classes."""
+"""The interface of a network: its preprocessing and class names."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,11 +10,11 @@ LONGEST_NAME = 1000  # characters of a name
 
 
 class Interface(NamedTuple):
-    """What a network can be used with.
+    """How images are preprocessed, and the names of the classes.
 
     Attributes:
-        preprocessing: What is done to an image before, as a recipe says it: ``eval_transforms``, and of ``data`` what
-            concerns images (``short_side``, ``mean``, ``std``); None: not known.
+        preprocessing: The preprocessing, as recipes write it: ``eval_transforms``, and of ``data`` what concerns
+            images (``short_side``, ``mean``, ``std``); None: not known.
         classes: The names of the outputs, in their order; None: not known.
     """
 
@@ -23,7 +23,7 @@ class Interface(NamedTuple):
 
 
 def read_interface(data: Mapping[str, Any], where: str) -> Interface:
-    """Read what a file says of it; what it does not say is not known.
+    """Read the interface from a file; missing keys are unknown.
 
     Args:
         data: What the file holds. Artifacts of older versions call preprocessing ``preparation``.
@@ -48,7 +48,7 @@ def _with_todays_keys(preprocessing: Any) -> Any:
 
 
 def check_classes(names: Sequence[str] | None, where: str) -> tuple[str, ...] | None:
-    """Return names of classes, or raises where they are none."""
+    """Return class names, or raise if they are invalid."""
     if names is None:
         return None
     well = (

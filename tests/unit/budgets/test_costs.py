@@ -126,7 +126,7 @@ def test_layers_are_timed_on_as_many_maps_as_an_image_becomes(
     folded = replace(KIND, maps=16)
     measure_kind(folded, ["lr"], replace(setting, batch=2), tmp_path)
     assert batches == {(32, 0), (0, 32)}
-    assert str(describe(folded)["convolution"]).endswith(", 16 at a time")
+    assert str(describe(folded)["convolution"]).endswith(", 16 per image")
     assert "maps" not in describe(KIND), "times that were kept are still found"
 
 

@@ -51,10 +51,10 @@ def test_a_bench_does_not_take_the_place_of_another_suites(tmp_path: Path) -> No
     record_bench(made(SUITES["vgg"][0], 1), path, command="cruciform bench", packages=())
     check_result(path, SUITES["vgg"][0])
     check_result(tmp_path / "absent.json", SUITES["nin"][0])
-    with pytest.raises(OptionError, match="holds a bench of vgg11_gmp; choose another file"):
+    with pytest.raises(OptionError, match="has results of vgg11_gmp; choose another file"):
         check_result(path, SUITES["nin"][0])
     path.write_text('{"weights": []}')
-    with pytest.raises(OptionError, match="is not what 'cruciform bench' wrote"):
+    with pytest.raises(OptionError, match="is not a result of 'cruciform bench'"):
         check_result(path, SUITES["vgg"][0])
 
 

@@ -94,12 +94,10 @@ def test_an_error_is_a_fraction_of_the_range_over_inputs_and_not_over_classes() 
 
 def test_a_network_that_depends_on_the_batch_size_is_refused_by_name() -> None:
     model = ByBatch().eval()
-    message = (
-        r"this network \(ByBatch\) computes for an image depends on the batch size: .* outputs at 1 and at 4 differ"
-    )
+    message = r"outputs of this network \(ByBatch\) depend on the batch size: .* those at 1 and at 4 differ"
     with pytest.raises(DeployError, match=message):
         check(model, pytorch(model))
-    with pytest.raises(DeployError, match="outputs at 2 and at 1 differ"):
+    with pytest.raises(DeployError, match="those at 2 and at 1 differ"):
         check(model, pytorch(model), batch=1)
 
 
@@ -138,7 +136,7 @@ def test_what_is_deployed_leaves_its_input_alone() -> None:
 
 
 def test_a_network_with_random_numbers_is_told_so() -> None:
-    with pytest.raises(DeployError, match=r"\(Random\) gives other outputs for the same images each time"):
+    with pytest.raises(DeployError, match=r"\(Random\) returns different outputs for the same images each time"):
         check(Random(), pytorch(Random()))
 
 
@@ -154,10 +152,10 @@ def test_batch_sizes_that_a_network_does_not_take_are_named() -> None:
 
 def test_outputs_of_nan_or_of_another_shape_are_refused() -> None:
     model = network()
-    with pytest.raises(DeployError, match=r"outputs of \(4,\) can't be compared with PyTorch's, of \(5,\)"):
+    with pytest.raises(DeployError, match=r"the engine's output has shape \(4,\), PyTorch's \(5,\)"):
         check(model, lambda images: np.zeros((len(images), 4), np.float32))
     nn.init.constant_(model[3].weight, torch.nan)
-    with pytest.raises(DeployError, match=r"\(Sequential\) puts out NaN or Inf"):
+    with pytest.raises(DeployError, match=r"\(Sequential\) returns NaN or Inf"):
         check(model, pytorch(model))
 
 

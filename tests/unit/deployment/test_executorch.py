@@ -51,7 +51,7 @@ def test_threads_do_not_change_under_an_engine_at_work(tmp_path: Path) -> None:
     model, target = nn.Conv2d(3, 4, 3), ExecuTorch()
     write(target, model, (3, 8, 8), tmp_path, batch=1)
     run = target.load(tmp_path, threads=1)
-    with pytest.raises(DeployError, match="one pool of threads in a process, of 1 here, which can't become 2"):
+    with pytest.raises(DeployError, match="one thread pool per process, here of 1, which can't be resized to 2"):
         target.load(tmp_path, threads=2)
     del run
     gc.collect()

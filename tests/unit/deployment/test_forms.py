@@ -121,7 +121,7 @@ def test_a_form_is_found_inside_what_a_convolution_became() -> None:
     layer = CompositeConv(make_plan(ConvSpec(3, 4, 3), "lr"))
     model = nn.Sequential(nn.Sequential(nn.Identity(), layer), CompositeConv(make_plan(ConvSpec(4, 4, 3), "lr")))
     assert forms_of_layers(model, {"0": "tail", "1": "split"}) == {"0.1": "tail", "1": "split"}
-    with pytest.raises(DeployError, match="no layer of basis filters is called '0'"):
+    with pytest.raises(DeployError, match="no low-rank layer is called '0'"):
         build_form(model, {"0": "tail"}, SIZE)
 
 
@@ -171,7 +171,7 @@ def test_a_network_that_cannot_be_followed_is_said() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x * 2 if bool(x.sum() > 0) else x
 
-    with pytest.raises(DeployError, match="torch.export can't follow this network"):
+    with pytest.raises(DeployError, match="torch.export can't trace this network"):
         capture(Odd(), (3, 4, 4))
 
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cruciform import convert
-from cruciform.cli.shared.network_lookup import find_images
+from cruciform.api.deploy import deploy
 from cruciform.data.open_dataset import open_dataset
 from cruciform.data.samples.source import Opening, Split
 from cruciform.deployment.search.layer_forms import build_form, composite_layers
@@ -123,20 +123,20 @@ def test_torchs_artifact_is_in_eight_bits(trained: nn.Module, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_without_images_it_is_said_what_to_type(name: str, tmp_path: Path) -> None:
+def test_without_images_the_error_says_how_to_give_some(name: str, tmp_path: Path) -> None:
     target = TARGETS.get(name)
     assert target.needs_images
     graph = torch.fx.symbolic_trace(nn.Identity())
-    with pytest.raises(DeployError, match=f"'cruciform deploy RUN --target {name} -o DIR'"):
+    with pytest.raises(DeployError, match=rf"{name} is calibrated on images, and has none.* DeployOptions\(images="):
         target.write(graph, SIZE, tmp_path, batch=1)
-    with pytest.raises(DeployError, match="images of 3×30×30 to learn its ranges from, but the network reads 3×32×32"):
+    with pytest.raises(DeployError, match="have size 3×30×30, but the network takes 3×32×32"):
         target.with_images(np.zeros((4, 3, 30, 30), np.float32)).write(graph, SIZE, tmp_path, batch=1)
     assert not list(tmp_path.iterdir())
 
 
-def test_the_command_line_asks_for_a_run(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="name a run of 'cruciform train'"):
-        find_images(str(tmp_path))
+def test_a_network_without_images_can_not_be_calibrated(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="is calibrated on images, and nin has none; deploy a run"):
+        deploy("nin", tmp_path / "out", target=NAMES[0])
 
 
 def test_targets_that_need_no_images_stay_as_they_are() -> None:

@@ -161,9 +161,9 @@ def test_a_converted_network_of_volumes_is_the_same_as_maps(tmp_path: Path) -> N
 
 def test_a_way_that_does_not_apply_says_so(tmp_path: Path) -> None:
     setting = EngineSettings(TARGETS.get("onnxruntime"), SIZE)
-    with pytest.raises(DeployError, match="no fully connected layer of this network reads maps of one pixel"):
+    with pytest.raises(DeployError, match="no linear layer of this network reads 1×1 feature maps"):
         build_engine(nn.Conv2d(3, 4, 3), Build({}, "classifier as convolutions"), setting, tmp_path)
-    with pytest.raises(DeployError, match="no convolution of this network goes through volumes"):
+    with pytest.raises(DeployError, match="no 3-D convolution of this network has a kernel along one or two axes"):
         build_engine(
             nn.Conv3d(3, 4, 3), Build({}, "volumes as maps"), replace(setting, input_size=(3, 6, 6, 6)), tmp_path
         )

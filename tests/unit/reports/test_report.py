@@ -165,7 +165,7 @@ def test_a_run_is_shown_where_its_data_is_not(run: Path, tmp_path: Path) -> None
     output = tmp_path / "report.html"
     result = CliRunner().invoke(app, ["report", str(copied), "-o", str(output), "--rounds", "0"])
     assert result.exit_code == 0, result.output
-    assert "No diagnosis: the network that the run began with was fitted to its data" in output.read_text("utf-8")
+    assert "No diagnosis: the initial network of the run was fitted to its data" in output.read_text("utf-8")
 
 
 def test_a_model_directory_says_why_layers_were_left_alone(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def shipped() -> Facts:
 
 def test_the_shipped_network_is_not_called_untrainable_nor_to_be_initialized_again(shipped: Facts) -> None:
     said = " ".join(Reader(render_page(shipped)).text)
-    assert "no verdict: these weights are trained" in said
+    assert "no verdict: the weights are trained" in said
     for words in ("untrainable", "trainable from", "gradient at the start", "initialize"):
         assert words not in said
 
@@ -201,8 +201,8 @@ def test_a_model_directory_without_an_accuracy_says_so_and_how_to_measure_it(shi
     for card in ((), (CardRow("test accuracy", "high"), CardRow("epochs", "90%"))):
         found = Reader(render_page(replace(shipped, card=card))).text
         assert found[found.index("top-1 accuracy") + 1] == "not recorded"
-        assert "No accuracy is recorded here" in " ".join(found)
-        assert f"cruciform evaluate {shipped.given} --recipe RECIPE" in found
+        assert "No accuracy is recorded. " in " ".join(found)
+        assert f"cruciform.evaluate({shipped.given!r}, recipe='RECIPE')" in found
 
 
 def test_a_card_is_read_from_rows_of_two_cells_whatever_else_the_file_holds(tmp_path: Path) -> None:

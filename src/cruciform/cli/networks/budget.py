@@ -56,7 +56,7 @@ def budget(
     """
     from cruciform.api.budget import BudgetOptions
     from cruciform.api.budget import budget as budget_network
-    from cruciform.budgets.budget_result import COLUMNS, check_output
+    from cruciform.budgets.budget_result import BUDGET_COLUMNS, check_output
 
     short = {"macs": macs, "params": params, "bytes": size_bytes}
     given = dict(map(_read_limit, limits or [])) | {unit: text for unit, text in short.items() if text}
@@ -82,12 +82,12 @@ def budget(
     if as_json:
         print_json(result.to_dict())
         return
-    print_table(result.title, COLUMNS, result.rows, left=4)
+    print_table(result.title, BUDGET_COLUMNS, result.rows, left=4)
     for note in result.notes:
         console().print(note)
     if output:
         own = "" if result.base.reference else f", {model.partition(':')[2]}()"
-        console().print(f"written to {output}; read it with cruciform.load({str(output)!r}{own})")
+        console().print(f"written to {output}; load it with cruciform.load({str(output)!r}{own})")
 
 
 def _read_limit(text: str) -> tuple[str, str]:

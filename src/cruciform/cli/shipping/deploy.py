@@ -13,8 +13,7 @@ from cruciform.cli.shared.tables import print_json, print_table
 from cruciform.cli.shared.terminal import console
 from cruciform.text.wording import plural
 
-FORMS = ("concat", "tail", "dense")  # that are timed for single layers
-PLAIN = "plain"
+TIMED = ("concat", "tail", "dense")  # forms that single layers are timed in
 
 
 def deploy(
@@ -61,7 +60,7 @@ def deploy(
         return
     print_table(
         f"{model} in {target}, batch size {batch}, {plural(threads, 'thread')}: single layers, ms",
-        ("layer", "plan", "chosen", *FORMS),
+        ("layer", "plan", "chosen", *TIMED),
         [
             (layer["name"], layer["plan"], report["forms"][layer["name"]], *_times(layer["seconds"]))
             for layer in report["layers"]
@@ -69,7 +68,7 @@ def deploy(
         left=3,
     )
     console().print(artifact.timing)
-    if report["way"] != PLAIN:
+    if report["way"] != "plain":
         console().print(f"exported {report['way']}, which was fastest")
     if report["untried"]:
         first, *_ = report["untried"]
@@ -86,4 +85,4 @@ def deploy(
 
 def _times(seconds: dict[str, Any]) -> list[str]:
     absent = "none" if seconds else "not timed"
-    return [f"{1e3 * seconds[form]:.3f}" if form in seconds else absent for form in FORMS]
+    return [f"{1e3 * seconds[form]:.3f}" if form in seconds else absent for form in TIMED]

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cruciform.cli.shared.arguments import JsonOption, SizeOption
-from cruciform.cli.shared.network_lookup import find_trained
+from cruciform.cli.shared.network_lookup import open_typed
 from cruciform.cli.shared.parsing import ending
 from cruciform.cli.shared.progress import measuring
 from cruciform.cli.shared.tables import print_json, print_table
@@ -16,9 +16,7 @@ from cruciform.text.wording import plural
 
 app = typer.Typer(no_args_is_help=True, help="The paper's tables and figures, from our own counts.")
 
-ResultsOption = Annotated[
-    Path, typer.Option("--results", metavar="DIR", help="The folder of measured results to take our own numbers from.")
-]
+ResultsOption = Annotated[Path, typer.Option("--results", metavar="DIR", help="The folder of recorded results.")]
 
 
 class Markup(StrEnum):
@@ -46,7 +44,8 @@ def _paper() -> None:
 def tables(
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 unless every number is equal.")] = False,
     markup: Annotated[
-        Markup, typer.Option("--format", help="For a screen, or a table for each of the paper's for a document.")
+        Markup,
+        typer.Option("--format", help="For the terminal, or one document table for each of the paper's."),
     ] = Markup.text,
     as_json: JsonOption = False,
 ) -> None:
@@ -102,11 +101,11 @@ def tables(
 def figures(
     folder: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Draw into this folder.")],
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="NAME", help="Draw this figure alone; may be repeated.")
+        list[str] | None, typer.Option("--only", metavar="NAME", help="Draw only this figure; may be repeated.")
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", help="A run or a model directory whose learned filters are shown; else left out."),
+        typer.Option("--model", help="A run or model directory whose learned filters are drawn."),
     ] = None,
     size: SizeOption = None,
     ending: Annotated[Ending, typer.Option("--format", help="The format of the pictures.")] = Ending.png,
@@ -119,7 +118,7 @@ def figures(
     """
     from cruciform.paper.figures import Material, draw_figures
 
-    network = find_trained(model, size).model if model else None
+    network = open_typed(model, size).model if model else None
     material = Material(results, network, Path(model).name if model else "")
     found = list(draw_figures(material, folder, names=tuple(only or ()), ending=ending.value))
     if as_json:
@@ -138,18 +137,18 @@ def figures(
 
 @app.command("timings")
 def timings(
-    target: Annotated[str, typer.Option(help="The engine, one of those of 'cruciform deploy'.")] = "onnxruntime",
-    batch: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 1,
-    rounds: Annotated[int, typer.Option(min=2, help="Turns of each filter group; the shortest counts.")] = 15,
+    target: Annotated[str, typer.Option(help="The engine, as for 'cruciform deploy'.")] = "onnxruntime",
+    batch: Annotated[int, typer.Option(min=1, help="Batch size.")] = 1,
+    rounds: Annotated[int, typer.Option(min=2, help="Timing rounds, interleaved; the shortest time counts.")] = 15,
     result: Annotated[Path, typer.Option(callback=ending(".json"), help="Record into this file.")] = Path(
         "results/paper-timings.json"
     ),
     size: Annotated[int, typer.Option(min=32, help="Height and width of the image.")] = 224,
     as_json: JsonOption = False,
 ) -> None:
-    """Time every filter group of gmp-lr here, in turns on one thread, beside the published times of Caffe.
+    """Time every filter group of gmp-lr on this machine, interleaved on one thread, beside Caffe's published times.
 
-    The machine should do nothing else meanwhile.
+    The machine should be idle otherwise.
 
     Example: cruciform paper timings --target onnxruntime --rounds 15
     """
@@ -166,7 +165,7 @@ def timings(
         print_json({"summary": summary, **details})
         return
     print_table(
-        f"Filter groups of {details['network']} in {target}, batch {batch}, one thread; Caffe's times are published",
+        f"Filter groups of {details['network']} in {target}, batch size {batch}, 1 thread; Caffe's times are published",
         ("filter group", "MMACs", "ms here", "GMACs/s", "drift", "Caffe CPU ms", "Caffe GPU ms"),
         [
             (

@@ -39,7 +39,7 @@ def predict(
 ) -> None:
     """Write the best classes of every image into a Parquet file: every image once, even after a crash.
 
-    If it is interrupted, the same command resumes. An image that can't be read gets a row that says why.
+    If it is interrupted, the same command resumes. An image that can't be read gets a row with the error.
 
     Example: cruciform predict onnx shards/val -o predictions.parquet --ray --workers 2
 

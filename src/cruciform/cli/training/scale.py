@@ -7,7 +7,7 @@ import typer
 
 from cruciform.amounts import read_amount
 from cruciform.cli.shared.arguments import JsonOption, SizeOption
-from cruciform.cli.shared.network_lookup import find_trained
+from cruciform.cli.shared.network_lookup import open_typed
 from cruciform.cli.shared.tables import print_json, print_table
 from cruciform.cli.shared.terminal import console
 from cruciform.errors import OptionError
@@ -72,9 +72,9 @@ def _cost(name: str, size: str | None) -> "TrainingCost":
     from cruciform.nn.composite import CompositeConv
     from cruciform.scale.model import TrainingCost
 
-    model, input_size, _ = find_trained(name, size)
-    counted = profile(model, input_size)
-    thin = any(isinstance(module, CompositeConv) for module in model.modules())
+    opened = open_typed(name, size)
+    counted = profile(opened.model, opened.needed_input_size)
+    thin = any(isinstance(module, CompositeConv) for module in opened.model.modules())
     if not counted.macs:
         raise OptionError(f"{name} has no multiply-accumulates, which its time is estimated from")
     return TrainingCost(name, counted.params, counted.macs, thin)

@@ -1,7 +1,7 @@
-"""A bench as a committed file: ``results/bench-SUITE.json``, one part for each engine, batch and number of threads.
+"""Results of ``bench`` as a file: ``results/bench-SUITE.json``, one part per engine, batch size and thread count.
 
-A part is measured in one go and has its own baseline, so parts may come from several runs, and machines: one that was
-interrupted keeps what it has finished. Each says where it comes from.
+A part is measured in one run and has its own baseline, so parts may come from several runs and machines, and an
+interrupted run keeps the parts that it finished. Each part records where it comes from.
 """
 
 import json
@@ -26,7 +26,7 @@ def describe(bench: Bench) -> dict[str, Any]:
         "target": bench.target,
         "batch": bench.batch,
         "threads": bench.threads,
-        "clock": "processor time" if bench.threads == 1 else "time on the wall",
+        "clock": "CPU time" if bench.threads == 1 else "wall-clock time",
         "date": today(),
         "baseline_target": bench.baseline_target,
         "baseline_gmacs_per_second": bench.gmacs_per_second,
@@ -53,9 +53,9 @@ def check_result(path: Path, suite: Suite) -> None:
         parts = read_parts(path)
         other = [p for p in parts if p.get("comparison", "") == suite.label and suite.baseline not in p["networks"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise OptionError(f"{path} is not what 'cruciform bench' wrote ({error!r}); choose another file") from error
+        raise OptionError(f"{path} is not a result of 'cruciform bench' ({error!r}); choose another file") from error
     if other:
-        raise OptionError(f"{path} holds a bench of {next(iter(other[0]['networks']))}; choose another file")
+        raise OptionError(f"{path} has results of {next(iter(other[0]['networks']))}; choose another file")
 
 
 def record_bench(bench: Bench, path: Path, *, command: str, packages: Sequence[str]) -> None:

@@ -65,7 +65,7 @@ def compare(model: nn.Module, engine: Engine, images: NDArray[Any], *, batch: in
     images = np.resize(images, (max(len(images), third), *images.shape[1:]))
     expected = run_in_batches(pytorch(model), images, batch)
     if not np.isfinite(expected).all():
-        raise DeployError(f"{_title(model)} puts out NaN or Inf, with which no engine can be compared")
+        raise DeployError(f"{_title(model)} returns NaN or Inf, so that no engine can be compared with it")
     spread, largest = range_over_inputs(expected), float(np.abs(expected).max(initial=0.0))
     resolved = spread * target.tolerance > ROUNDING.get(target.precision, COARSE) * largest
     # Where inputs make no difference, what is far off is still seen.
@@ -133,7 +133,7 @@ def range_over_inputs(outputs: NDArray[Any]) -> float:
 def largest_difference(found: NDArray[Any], expected: NDArray[Any]) -> float:
     """Returns the largest absolute difference, over as many inputs as there are of both."""
     if found.shape[1:] != expected.shape[1:]:
-        raise DeployError(f"outputs of {found.shape[1:]} can't be compared with PyTorch's, of {expected.shape[1:]}")
+        raise DeployError(f"the engine's output has shape {found.shape[1:]}, PyTorch's {expected.shape[1:]}")
     both = min(len(found), len(expected))
     return float(np.abs(found[:both] - expected[:both]).max(initial=0.0))
 
@@ -142,13 +142,13 @@ def _depends_on_batch(model: nn.Module, images: NDArray[Any], sizes: tuple[int, 
     once, again = (run_in_batches(pytorch(model), images, sizes[0]) for _ in range(2))
     if not np.array_equal(once, again):
         return DeployError(
-            f"{_title(model)} gives other outputs for the same images each time, with which no engine can be "
-            "compared; take random numbers out of its evaluation mode"
+            f"{_title(model)} returns different outputs for the same images each time, so that no engine can be "
+            "compared with it; remove the randomness from its evaluation mode"
         )
     return DeployError(
-        f"what {_title(model)} computes for an image depends on the batch size: in PyTorch itself its outputs at "
-        f"{sizes[0]} and at {sizes[1]} differ by {change:.2g} of their range over inputs, and an artifact is made for "
-        "any batch size; rewrite what reads x.shape[0], or the other images of a batch"
+        f"the outputs of {_title(model)} depend on the batch size: in PyTorch itself those at {sizes[0]} and at "
+        f"{sizes[1]} differ by {change:.2g} of their range over inputs, but an artifact must run at any batch size; "
+        "rewrite the code that reads x.shape[0] or other images of the batch"
     )
 
 

@@ -47,7 +47,7 @@ def rescaled(model: nn.Module, images: Tensor) -> nn.Module:
         for handle in handles:
             handle.remove()
         if not bool(outputs.isfinite().all()):
-            raise DeployError("its weights can't be rescaled: it puts out NaN or Inf then")
+            raise DeployError("its weights can't be rescaled: it then returns NaN or Inf")
     return made
 
 

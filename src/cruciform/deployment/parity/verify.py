@@ -63,7 +63,7 @@ class Parity:
     def verified(self) -> str:
         """In words, what it was verified on."""
         if self.doubt:
-            return f"not verified in full: {self.doubt}"
+            return f"only in part: {self.doubt}"
         return f"on rescaled weights, because {self.rescaled}" if self.rescaled else "on its own weights"
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def verify(model: nn.Module, graph: GraphModule, engine: Engine, build: Build, s
     except DeployError as error:
         if own.resolved:
             return own
-        raise DeployError(f"{name} is not verified: {own.doubt}, and {error}") from error
+        raise DeployError(f"{name} could not be verified: {own.doubt}, and {error}") from error
     with tempfile.TemporaryDirectory() as folder:
         again = build_graph(other, build.forms, setting)
         runs = write_engine(again, build.way, setting, Path(folder))
@@ -112,7 +112,9 @@ def verify(model: nn.Module, graph: GraphModule, engine: Engine, build: Build, s
         return found
     if own.resolved:
         return own
-    raise DeployError(f"{name} is not verified: {own.doubt}, also with rescaled weights; deploy a trained network")
+    raise DeployError(
+        f"{name} could not be verified: {own.doubt}, even with rescaled weights; deploy a trained network"
+    )
 
 
 def _examine(

@@ -28,7 +28,7 @@ def capture(model: nn.Module, input_size: tuple[int, ...], *, batch: int = 2) ->
     with without_warnings():
         graph = program.run_decompositions({}).module(check_guards=False)
     if not isinstance(graph, GraphModule):
-        raise DeployError(f"torch.export gave {type(graph).__name__}")
+        raise DeployError(f"torch.export returned a {type(graph).__name__}, not a GraphModule")
     for node in list(graph.graph.nodes):
         if node.target is aten.copy_.default and node.args[0].op == "placeholder":
             graph.graph.erase_node(node)  # nobody shall find his images changed; some engines return them, too

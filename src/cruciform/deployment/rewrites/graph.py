@@ -64,7 +64,7 @@ def export(model: nn.Module, input_size: tuple[int, ...], *, batch: int = 2, exa
         with torch.no_grad(), without_warnings():
             return torch.export.export(model, (example,), dynamic_shapes=free, strict=False)
     except Exception as error:  # it raises whatever it meets in the network's own code
-        raise DeployError(f"torch.export can't follow this network: {first_line(error)}") from error
+        raise DeployError(f"torch.export can't trace this network: {first_line(error)}") from error
 
 
 def is_constant(node: Any) -> TypeGuard[Node]:

@@ -87,13 +87,13 @@ def build_engine(model: nn.Module, build: Build, setting: EngineSettings, folder
 def build_graph(model: nn.Module, forms: Mapping[str, Form], setting: EngineSettings) -> GraphModule:
     """Returns a network with its layers in some forms."""
     # A graph for one image alone would be made for no other number.
-    with _unable("can't be captured"), nullcontext() if setting.target.computes_by_torch else for_other_engines():
+    with _unable("can't be exported"), nullcontext() if setting.target.computes_by_torch else for_other_engines():
         return build_form(model, forms, setting.input_size, batch=max(2, setting.batch))
 
 
 def write_engine(graph: GraphModule, way: str, setting: EngineSettings, folder: Path) -> Engine:
     """Writes a graph into a folder in one of its target's ways; returns what runs it."""
-    with _unable("can't be written for this engine"):
+    with _unable("can't be converted for this engine"):
         setting.ways()[way].write(graph, setting.input_size, folder, batch=setting.batch)
         return setting.target.load(folder, threads=setting.threads)
 

@@ -84,11 +84,6 @@ class Choice:
     untried: tuple[str, ...]
     layers: tuple[LayerTimes, ...]
 
-    @property
-    def pays(self) -> bool:
-        """Whether basis filters are faster than the equal dense network here."""
-        return self.dense is None or self.timing.best < self.dense.best
-
 
 def choose_build(
     model: nn.Module, setting: EngineSettings, *, on_progress: ProgressCallback = lambda what: None
@@ -104,7 +99,7 @@ def choose_build(
         bench = _Bench(model, setting, Path(folder))
         layers = _time_layers(model, bench, on_progress)
         best = _search(layers, bench, on_progress) if layers else Build({})
-        on_progress("the chosen network against the dense one")
+        on_progress("the chosen network beside the dense one")
         return _against_dense(best, layers, bench)
 
 
@@ -153,7 +148,7 @@ def _mixtures(layers: tuple[LayerTimes, ...]) -> dict[str, dict[str, Form]]:
     apart = {times.name: times.fastest for times in layers}
     split: dict[str, Form] = {name: "dense" if form == "dense" else "split" for name, form in apart.items()}
     mixtures: dict[str, dict[str, Form]] = {
-        "each as it is fastest alone": apart,
+        "each in its fastest form alone": apart,
         "all split": dict.fromkeys(apart, "split"),
         "all tail": dict.fromkeys(apart, "tail"),
         "the same without concatenations": split,
@@ -275,9 +270,7 @@ class _Bench:
 
     def skip(self, name: str) -> None:
         """Notes what there was no time for."""
-        self.untried.append(
-            f"{name}: left out, since the search limit of {self.setting.search_seconds:g} s was reached"
-        )
+        self.untried.append(f"{name}: skipped, because the time limit of {self.setting.search_seconds:g} s was reached")
 
     def unable(self) -> DeployError:
         """Returns an error for a network that can't be built in any form."""
@@ -335,12 +328,12 @@ def _input_sizes(model: nn.Module, input_size: tuple[int, ...]) -> dict[str, tup
             handle.remove()
     if not isinstance(output, Tensor):
         raise DeployError(
-            f"{type(model).__name__} returns a {type(output).__name__}; what is deployed returns one tensor: wrap it "
+            f"{type(model).__name__} returns a {type(output).__name__}; a deployed network returns one tensor: wrap it "
             "in a module that returns the one you need"
         )
     if output.dtype != torch.float32:
         raise DeployError(
-            f"{type(model).__name__} returns {output.dtype}; what is deployed returns torch.float32: leave what "
-            "rounds or chooses to its caller, or type model.float()"
+            f"{type(model).__name__} returns {output.dtype}; a deployed network returns torch.float32: leave "
+            "rounding and argmax to the caller, or call model.float()"
         )
     return sizes

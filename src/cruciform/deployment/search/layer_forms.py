@@ -60,7 +60,7 @@ def build_form(
     layers = composite_layers(model)
     for name in forms:
         if name not in layers:
-            raise DeployError(f"no layer of basis filters is called {name!r}.{did_you_mean(name, list(layers))}")
+            raise DeployError(f"no low-rank layer is called {name!r}.{did_you_mean(name, list(layers))}")
     dense = {id(layers[name]): dense_layer(layers[name]) for name, form in forms.items() if form == "dense"}
     graph = capture(replace_modules_(model, dense), input_size, batch=batch)
     rewrites: dict[str, Rewrite] = {name: form for name, form in forms.items() if form != "dense"}

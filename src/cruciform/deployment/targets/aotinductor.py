@@ -55,8 +55,8 @@ class AotInductor(Target):
         needed = set(read_json(folder / PROCESSOR)["abilities"])
         if missing := sorted(needed - _abilities()):
             raise DeployError(
-                f"this was compiled for a processor with {', '.join(missing)}, which this machine's lacks: write it "
-                "here, or on a machine like this"
+                f"this artifact was compiled for a processor with {', '.join(missing)}, which this one lacks: deploy "
+                "on this machine, or on one like it"
             )
         with without_warnings():
             module = torch._inductor.aoti_load_package(str(folder / FILE))

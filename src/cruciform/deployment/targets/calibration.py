@@ -1,4 +1,4 @@
-"""The images that an engine of 8 bits learns its ranges from: real ones, or its results are worth nothing."""
+"""Calibration images of int8 engines: real ones, or the quantization ranges are wrong."""
 
 from typing import Any
 
@@ -9,22 +9,22 @@ from cruciform.errors import DeployError
 
 
 def calibration_images(target: str, images: NDArray[Any] | None, input_size: tuple[int, ...]) -> NDArray[np.float32]:
-    """Returns the images that a target was given, where they fit the network.
+    """Return the calibration images of a target; raise where they do not fit the network.
 
     Args:
         target: The name of the target.
-        images: What it was given, as the network is given images when it is judged.
-        input_size: What the network reads.
+        images: Images, preprocessed as for evaluation.
+        input_size: The input size of the network.
     """
     if images is None or not len(images):
         raise DeployError(
-            f"{target} learns its ranges from images, and has none. Deploy a run, which knows its own: 'cruciform "
-            f"deploy RUN --target {target} -o DIR'; or in Python: TARGETS.get({target!r}).with_images(images)"
+            f"{target} is calibrated on images, and has none: deploy a run, which has its own, or give preprocessed "
+            f"images with DeployOptions(images=...)"
         )
     if images.shape[1:] != input_size:
         given, wanted = ("×".join(map(str, size)) for size in (images.shape[1:], input_size))
         raise DeployError(
-            f"{target} was given images of {given} to learn its ranges from, but the network reads {wanted}; "
-            "prepare them as the network is given them when it is judged"
+            f"the calibration images of {target} have size {given}, but the network takes {wanted}; preprocess them as "
+            "for evaluation"
         )
     return np.ascontiguousarray(images, dtype=np.float32)

@@ -4,7 +4,7 @@ from cruciform.errors import DeployError, first_line
 
 
 def require_compiler() -> None:
-    """Sees to it that there is one.
+    """Raise where no C++ compiler is installed.
 
     Raises:
         DeployError: There is none.
@@ -16,6 +16,6 @@ def require_compiler() -> None:
         get_cpp_compiler()
     except InvalidCxxCompiler as error:
         raise DeployError(
-            f"PyTorch compiles by a C++ compiler, and there is none ({first_line(error)}): install one (Debian: apt "
-            "install g++; conda: conda install gxx), or name yours: export CXX=/path/to/g++"
+            f"PyTorch needs a C++ compiler, and none was found ({first_line(error)}): install one (Debian: apt "
+            "install g++; conda: conda install gxx), or set its path: export CXX=/path/to/g++"
         ) from error

@@ -29,7 +29,7 @@ class ExecuTorch(Target):
     name = "executorch"
     packages = ("executorch",)
     extra = "executorch"
-    danger = "that engine takes every size and place in a file as it is, so a forged one can reach any memory"
+    danger = "that engine does not check sizes and offsets in its file, so a forged one can access any memory"
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
         """Gives XNNPACK all that it takes, for exactly so many images.
@@ -44,7 +44,7 @@ class ExecuTorch(Target):
                 lowered = executorch.lower(program, partitioner=[executorch.partitioner()])
                 made = lowered.to_executorch()
         except Exception as error:  # it raises whatever it meets
-            raise DeployError(f"ExecuTorch can't take this network: {first_line(error)}") from error
+            raise DeployError(f"ExecuTorch can't convert this network: {first_line(error)}") from error
         with (folder / FILE).open("wb") as file:
             made.write_to_file(file)
 
@@ -90,8 +90,8 @@ def _set_threads(library: Any, threads: int) -> None:
             current = library._threadpool_get_thread_count()
     if current != threads:
         raise DeployError(
-            f"ExecuTorch has one pool of threads in a process, of {current} here, which can't become {threads} "
-            f"while an engine is at work: ask for {current}, let go of that engine, or use another process"
+            f"ExecuTorch has one thread pool per process, here of {current}, which can't be resized to {threads} while "
+            f"an artifact is open: use {current} threads, delete the other artifact, or use another process"
         )
 
 

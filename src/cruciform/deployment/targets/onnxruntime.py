@@ -55,7 +55,7 @@ class OnnxRuntime(Target):
         """Exports by torch's own exporter; the number of images stays free where the network lets it."""
         size = sum(tensor.nbytes for tensor in (*graph.parameters(), *graph.buffers()))
         if size >= LARGEST:
-            raise DeployError(f"the weights have {size / 2**30:.1f} GB; one ONNX file holds less than 2")
+            raise DeployError(f"the weights have {size / 2**30:.1f} GB; an ONNX file is limited to 2 GB")
         if self._way == "image by image":
             import onnx
 
@@ -68,9 +68,9 @@ class OnnxRuntime(Target):
             with without_warnings():
                 graph = copy.deepcopy(graph)
         if self._way == "classifier as convolutions" and not linear_as_convolution_(graph):
-            raise DeployError("no fully connected layer of this network reads maps of one pixel")
+            raise DeployError("no linear layer of this network reads 1×1 feature maps")
         if self._way == "volumes as maps" and not volumes_as_maps_(graph, input_size):
-            raise DeployError("no convolution of this network goes through volumes along one axis or two")
+            raise DeployError("no 3-D convolution of this network has a kernel along one or two axes only")
         _program(graph, input_size, batch=max(2, batch)).save(str(folder / FILE), external_data=False)
 
     def load(self, folder: Path, *, threads: int) -> Engine:
@@ -106,9 +106,9 @@ def _refuse_data_outside(path: Path) -> None:
     try:
         model = onnx.load_model_from_string(data)
     except DecodeError as error:
-        raise DeployError(f"{path} is no ONNX file: {error}") from error
+        raise DeployError(f"{path} is not an ONNX file: {error}") from error
     if _has_data_outside(model):
-        raise DeployError(f"{path} names other files for its weights; artifacts hold all of theirs inside")
+        raise DeployError(f"{path} refers to other files for its weights; artifacts contain all of theirs")
 
 
 def _has_data_outside(message: Any) -> bool:
@@ -130,7 +130,7 @@ def _program(graph: GraphModule, input_size: tuple[int, ...], *, batch: int) -> 
     except ImportError as error:
         raise MissingExtraError(f"ONNX is not installed ({error}): pip install 'cruciform[onnx]'") from error
     if made is None:
-        raise DeployError("torch.onnx gave no program")
+        raise DeployError("torch.onnx.export returned no program")
     return made
 
 

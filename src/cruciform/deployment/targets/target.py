@@ -20,7 +20,7 @@ Engine = Callable[[NDArray[Any]], NDArray[Any]]
 
 EXACT = 1e-4
 """The tolerance of what computes in float32."""
-IS_CODE = "such an artifact is code: opening it runs what is written in it"
+IS_CODE = "such an artifact contains code, which runs when it is opened"
 
 
 class Target(ABC):
