@@ -25,7 +25,6 @@ TABLE = tomllib.loads(Path(__file__).with_name("glossary.toml").read_text("utf-8
 PUBLIC = ("cli", "api")  # whose functions' docstrings are help texts, and whose arguments are flags
 LABELS = ("cli", "api", "plot", "reports")  # where a single word is a heading or a label; elsewhere it is a key of data
 WORD = re.compile(r"[a-z0-9_.-]+")
-STRICT_SOURCE = False  # reports only, until the last old word of src/ is gone
 REFERENCE = re.compile(r"\{[\w-]+(?:\[[^\]]+\])?\.[\w.-]+?(?::[^}]+)?\}|\{%.*?%\}|\{\{.*?\}\}")
 
 
@@ -161,8 +160,6 @@ def test_a_text_uses_the_fields_words(path: Path) -> None:
 
 def test_whatever_the_source_shows_uses_the_fields_words() -> None:
     hits = source_hits()
-    if hits and not STRICT_SOURCE:
-        pytest.skip(f"{len(hits)} hits are left: python tests/house/test_language.py lists them")
     assert "\n".join(map(str, hits)) == ""
 
 

@@ -8,9 +8,10 @@ fitted. A block of one layer is the exact sequential fit; larger ones save passe
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from cruciform.compression.lockstep import POSITIONS, Batches, collect_moments
@@ -20,6 +21,14 @@ from cruciform.errors import ConversionError
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, spec_of
 from cruciform.spec import ConvSpec
+
+
+class Pair(NamedTuple):
+    """A layer that was replaced: what it is now, the trained kernel, and the convolution that it was."""
+
+    layer: CompositeConv
+    weight: Tensor
+    spec: ConvSpec
 
 
 @dataclass(frozen=True)
@@ -78,16 +87,19 @@ def fit_network_(
     pairs, skipped = _pairs(compressed, original)
     order = [name for name in _running_order(original, batches) if name in pairs]
     skipped |= {name: "no calibration input reaches it" for name in pairs if name not in order}
-    centered = {name: pairs[name][0].plan.stages[-1].bias or _is_normed(original, name) for name in order}
+    centered = {
+        name: pairs[name].layer.plan.stages[-1].bias or _is_normed(original, name, pairs[name].spec.out_channels)
+        for name in order
+    }
     fitted: list[FittedLayer] = []
     for first in range(0, len(order), block):
         names = order[first : first + block]
         moments = collect_moments(
-            original, compressed, {name: pairs[name][2] for name in names}, batches, positions=positions
+            original, compressed, {name: pairs[name].spec for name in names}, batches, positions=positions
         )
         for name in names:
-            layer, convolution, _ = pairs[name]
-            found = fit_outputs(layer.plan, moments[name], convolution.weight, centered=centered[name])
+            layer, weight, _ = pairs[name]
+            found = fit_outputs(layer.plan, moments[name], weight, centered=centered[name])
             _load_(layer, found.parameters)
             fitted.append(FittedLayer(name, str(layer.plan), found.relative_error, found.weight_fit_error))
             on_progress(len(fitted), len(order))
@@ -95,18 +107,16 @@ def fit_network_(
     return NetworkFit(tuple(fitted), skipped, norms)
 
 
-def _pairs(
-    compressed: nn.Module, original: nn.Module
-) -> tuple[dict[str, tuple[CompositeConv, nn.Module, ConvSpec]], dict[str, str]]:
+def _pairs(compressed: nn.Module, original: nn.Module) -> tuple[dict[str, Pair], dict[str, str]]:
     """Return the replaced layers with what they replace, and why some can't be fitted."""
     own = dict(original.named_modules())
-    pairs: dict[str, tuple[CompositeConv, nn.Module, ConvSpec]] = {}
+    pairs: dict[str, Pair] = {}
     skipped: dict[str, str] = {}
     for name, layer in compressed.named_modules():
         if not isinstance(layer, CompositeConv):
             continue
         before = own.get(name)
-        if type(before) not in PLAIN_CONVOLUTIONS:
+        if not isinstance(before, PLAIN_CONVOLUTIONS) or type(before) not in PLAIN_CONVOLUTIONS:
             kind = type(before).__name__ if before is not None else "nothing"
             skipped[name] = f"it replaces {kind}, not a plain convolution; it keeps the fit to the weights"
         elif layer.plan.spec.groups > 1:
@@ -114,7 +124,7 @@ def _pairs(
         elif layer.plan.obstacle:
             skipped[name] = layer.plan.obstacle
         else:
-            pairs[name] = layer, before, spec_of(before)
+            pairs[name] = Pair(layer, before.weight, spec_of(before))
     if not pairs and not skipped:
         raise ConversionError("the network has no converted layer, so there is nothing to fit; convert it first")
     return pairs, skipped
@@ -136,12 +146,11 @@ def _running_order(model: nn.Module, batches: Batches) -> list[str]:
     return list(dict.fromkeys(order))
 
 
-def _is_normed(model: nn.Module, name: str) -> bool:
+def _is_normed(model: nn.Module, name: str, channels: int) -> bool:
     """Return whether a batch norm of as many channels comes next in the network's modules: it takes up the means."""
     names = [other for other, module in model.named_modules() if not list(module.children())]
     after = names[names.index(name) + 1 : names.index(name) + 2]
     norm = model.get_submodule(after[0]) if after else None
-    channels = model.get_submodule(name).weight.shape[0]
     return isinstance(norm, _BatchNorm) and norm.num_features == channels
 
 

@@ -156,7 +156,7 @@ def _solve_last(algebra: StageAlgebra, kernels: Sequence[Tensor], c: Tensor, r: 
     gram = (gram + gram.T) / 2
     jitter = 1e-12 * float(gram.diagonal().mean())  # a filter of zeros makes no feature
     gram.diagonal().add_(jitter if jitter > 0 else 1.0)
-    solved = torch.linalg.solve(gram, targets.T).T
+    solved: Tensor = torch.linalg.solve(gram, targets.T).T
     # Features are ordered (filter before, taps), as the kernel is.
     return solved.reshape(kernels[last].shape)
 

@@ -32,7 +32,7 @@ def take_patches(x: Tensor, spec: ConvSpec, positions: Tensor) -> Tensor:
     mode = "constant" if spec.padding_mode == "zeros" else spec.padding_mode
     output_size = spec.output_size(x.shape[2:])
     padded = pad_or_crop(x, spec.padding, mode)
-    index: list[Tensor] = []
+    index: list[slice | Tensor] = [slice(None), slice(None)]
     at = torch.unravel_index(positions, output_size)
     for axis in range(spec.rank):
         taps = torch.arange(spec.kernel[axis]) * spec.dilation[axis]
@@ -40,7 +40,7 @@ def take_patches(x: Tensor, spec: ConvSpec, positions: Tensor) -> Tensor:
         shape[1 + axis] = -1
         place = (at[axis] * spec.stride[axis]).reshape(-1, *[1] * spec.rank) + taps.reshape(shape)
         index.append(place.to(x.device))
-    taken = padded[(slice(None), slice(None), *index)]  # (batch, c, positions, taps …)
+    taken = padded[tuple(index)]  # (batch, c, positions, taps …)
     return taken.movedim(2, 1).reshape(x.shape[0] * len(positions), -1)
 
 

@@ -32,7 +32,7 @@ def scale(
 ) -> None:
     """Estimate speed, scaling efficiency, ingest, goodput and cost of training on many GPUs, and name every assumption.
 
-    Nothing is measured here, and no GPU ever was: this is arithmetic. docs/scale.md says how it was checked.
+    Nothing is measured here, and no GPU ever was: this is arithmetic. docs/scale.md describes how it was checked.
 
     Example: cruciform scale --network vgg11_gmp_lr --images 1e9 --gpus 64 --link 100Gb
     """
