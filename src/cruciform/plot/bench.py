@@ -1,4 +1,4 @@
-"""Multiply-accumulates against milliseconds, with the line on which the whole saving becomes time."""
+"""MACs against milliseconds, with the line on which the whole MAC saving turns into speed."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
