@@ -176,7 +176,7 @@ def train_points(known: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
         wanted = [one for one in contestants if (one.name, seed) not in done]
         for finish in run_race(wanted, [seed], folder, observe=make_observer):
             rows.append({"asked": finish.name, "seed": seed, **plans[finish.name], "mmacs": finish.macs / 1e6,
-                         "accuracy": 100 * finish.top1, "accuracy_mirrored": 100 * (finish.top1_mirrored or 0),
+                         "accuracy": 100 * finish.top1, "accuracy_mirrored": 100 * (finish.top1_flip_tta or 0),
                          "seconds": finish.seconds})  # fmt: skip
             record("proxy", rows)
     return rows

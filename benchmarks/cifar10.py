@@ -31,10 +31,10 @@ from quiet_speeds import at_quiet_speed
 from cruciform.cli.shared.run_progress import make_observer
 from cruciform.measure.record import record_result
 from cruciform.plot.race import draw_race
+from cruciform.training.backends.backend import Processes
 from cruciform.training.experiments.race import (
     Contestant,
     Finish,
-    Processes,
     by_contestant,
     curves,
     run_race,
@@ -48,8 +48,8 @@ RESULT, PICTURE = ROOT / "results" / "cifar10.json", ROOT / "docs" / "cifar10.pn
 DENSE, LOW_RANK = "cifar_fast", "cifar_fast_cross"
 # One schedule for all three: the recipe's own falls over 307 epochs. On held-out images AdamW learns in one epoch what
 # SGD with its gradient clipped learns in three.
-NIN = ["epochs=20", 'schedule={kind = "one-cycle", start = 0.2, peak = 0.2, end = 0.0}']
-SGD, ADAMW = "optimizer.rate=0.1", 'optimizer={kind = "adamw", rate = 0.002}'
+NIN = ["epochs=20", 'schedule={kind = "one-cycle", start_factor = 0.2, pct_start = 0.2, end_factor = 0.0}']
+SGD, ADAMW = "optimizer.lr=0.1", 'optimizer={kind = "adamw", lr = 0.002}'
 # The learning rates that results/cifar10-study.json has trials of, one seed each, over one to three epochs. AdamW was
 # tried at one rate for nin, and nin_c3_lr was better at another than that, which both are run with: neither is tuned.
 TRIED: dict[tuple[str, str], tuple[float, ...]] = {
@@ -87,8 +87,8 @@ def compare(found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
         summary[behind] = round(dense["accuracy"] - low_rank["accuracy"], 3)
         if dense["seeds"] > 1 and low_rank["seeds"] > 1:
             # Of the difference between a single run of each, not of the mean difference.
-            spread = math.hypot(dense["accuracy_deviation"], low_rank["accuracy_deviation"])
-            summary[f"{behind}_deviation"] = round(spread, 3)
+            spread = math.hypot(dense["accuracy_std"], low_rank["accuracy_std"])
+            summary[f"{behind}_std"] = round(spread, 3)
     return summary
 
 
@@ -100,9 +100,9 @@ def comparisons(found: Mapping[str, Mapping[str, float]]) -> list[str]:
             continue
         dense, low_rank = found[first], found[second]
         spread, note = "", ""
-        if f"{behind}_deviation" in summary:
-            error = math.hypot(*(one["accuracy_deviation"] / math.sqrt(one["seeds"]) for one in (dense, low_rank)))
-            spread = f" ± {summary[f'{behind}_deviation']:.2f}"
+        if f"{behind}_std" in summary:
+            error = math.hypot(*(one["accuracy_std"] / math.sqrt(one["seeds"]) for one in (dense, low_rank)))
+            spread = f" ± {summary[f'{behind}_std']:.2f}"
             note = (
                 " (±: standard deviation of the difference between one run of each; standard error of the mean "
                 f"difference: {error:.2f})"
@@ -164,7 +164,7 @@ def main() -> None:
         given.runs,
         finished=known,
         observe=make_observer,
-        processes=Processes(given.workers, "local" if given.workers == 1 else "ddp"),
+        processes=Processes("local" if given.workers == 1 else "ddp", given.workers),
         command=command,
     ):
         add_finish(finish, RESULT, lambda runs: record(runs, command))

@@ -45,7 +45,7 @@ STARTS = ("identity", "paper-identity", "pytorch", "paper-completed")
 FAST: dict[str, list[str]] = {
     # Width of the initial weights and identity start, apart from each other.
     **{f"init-{rule}": [*member(THREE), f"model.init={rule}"] for rule in STARTS},
-    "whiten-bias": [*member(THREE), 'optimizer.rates={"whiten.bias" = 1.0}'],
+    "whiten-bias": [*member(THREE), 'optimizer.lr_mult={"whiten.bias" = 1.0}'],
     # Where low rank hurts: one block of basis filters, the others dense.
     "dense": member(blocks("full full", "full full", "full full"), residual=False),
     "where-block1": member(blocks("lr lr", "full full", "full full"), residual=False),
@@ -76,14 +76,14 @@ FAST: dict[str, list[str]] = {
         ("depth-3", member(THREE)), ("dense", member(blocks("full full", "full full", "full full"), residual=False)),
     ) for kind in ("relu", "silu", "hardswish")},
     # The recipe's rate is the dense network's; more layers may want another.
-    **{f"wide-end-rate-{rate}": [*member(THREE, widths=(64, 256, 384)), f"optimizer.rate={rate}"]
+    **{f"wide-end-rate-{rate}": [*member(THREE, widths=(64, 256, 384)), f"optimizer.lr={rate}"]
        for rate in (0.7, 1.0, 2.0)},
     "depth-344": member(blocks("lr lr lr", "lr lr lr lr", "lr lr lr lr")),
 }  # fmt: skip
 # The paper's networks: one schedule for all of them. Their own falls over 307 epochs.
-FALLING = ["precision=bf16", 'schedule={kind = "one-cycle", start = 0.2, peak = 0.2, end = 0.0}']
+FALLING = ["precision=bf16", 'schedule={kind = "one-cycle", start_factor = 0.2, pct_start = 0.2, end_factor = 0.0}']
 NIN = {
-    f"{name}-rate-{rate}": (f"{name}_cifar10", [*FALLING, f"optimizer.rate={rate}"])
+    f"{name}-rate-{rate}": (f"{name}_cifar10", [*FALLING, f"optimizer.lr={rate}"])
     for name in ("nin", "nin_c3_lr")
     for rate in (0.025, 0.05, 0.1, 0.2, 0.4)
 } | {
@@ -127,7 +127,7 @@ def main() -> None:
             )
             print(
                 f"{finish.name} seed {finish.seed}: {finish.macs / 1e6:.1f} MMAC, {finish.top1:.2%} plain, "
-                f"{finish.top1_mirrored or 0:.2%} with mirror images, {finish.images_per_second:.0f} images/s",
+                f"{finish.top1_flip_tta or 0:.2%} with flip TTA, {finish.images_per_second:.0f} images/s",
                 flush=True,
             )
 

@@ -17,6 +17,9 @@ Result = dict[str, Any]
 def read_file(name: str) -> Result:
     """Returns a file of results."""
     data: Result = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
+    summary = data.get("summary", {})
+    for old, new in (("_deviation", "_std"), ("_std", "_deviation")):  # older files have the former
+        summary |= {key.removesuffix(old) + new: value for key, value in summary.items() if key.endswith(old)}
     return data
 
 

@@ -30,10 +30,10 @@ CHANGES = [
     "data.kind=shards",
     "data.path=imagenette128-shards",
     f"data.size={SIDE}",  # and a short side of 128
-    "batch=64",
+    "batch_size=64",
     "precision=bf16",
-    "clip=1.0",
-    "schedule={kind = 'one-cycle', start = 0.1, peak = 0.25, end = 0.0}",
+    "grad_clip_norm=1.0",
+    "schedule={kind = 'one-cycle', start_factor = 0.1, pct_start = 0.25, end_factor = 0.0}",
 ]
 
 

@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from cruciform import create_model
 from cruciform.data.loader import Loader
 from cruciform.data.order import Order
-from cruciform.data.samples.source import DATASETS, ArraySource
-from cruciform.data.transforms.transforms import Mirror, RandomCrop
+from cruciform.data.samples.source import DATASETS, ArraySource, DatasetKind
+from cruciform.data.transforms.transforms import Hflip, RandomCrop
 from cruciform.measure.record import record_result
 from cruciform.training.engine.loop import train
 from cruciform.training.recipe.python_objects import PythonObjects
@@ -53,7 +53,7 @@ def bare_loop(images: torch.Tensor, labels: torch.Tensor) -> float:
 class Clock(Observer):
     """Notes when the steps that count began and ended."""
 
-    def stepped(self, record: StepRecord) -> None:
+    def on_step(self, record: StepRecord) -> None:
         if record.step == WARM:
             self.start = time.perf_counter()
         if record.step == STEPS:
@@ -65,10 +65,10 @@ def our_loop() -> float:
         Recipe,
         {
             "model": {"name": "nin_c3_lr"},
-            "data": {"kind": "tensors", "path": ".", "deviation": [1.0]},
-            "optimizer": {"kind": "sgd", "rate": 0.01, "weight_decay": 1e-4},
+            "data": {"kind": "tensors", "path": ".", "std": [1.0]},
+            "optimizer": {"kind": "sgd", "lr": 0.01, "weight_decay": 1e-4},
             "epochs": 1,
-            "batch": BATCH,
+            "batch_size": BATCH,
             "precision": "bf16",
             "log": {"steps": 1, "tensorboard": False},
         },
@@ -88,7 +88,7 @@ def our_loop() -> float:
 
 
 def loader_speed(source: ArraySource) -> float:
-    loader = Loader(source, Order(len(source), BATCH, seed=0), (RandomCrop(32, padding=4), Mirror()))
+    loader = Loader(source, Order(len(source), BATCH, seed=0), (RandomCrop(32, padding=4), Hflip()))
     start, samples = time.perf_counter(), 0
     with loader.batches(range(100)) as batches:
         for batch in batches:
@@ -101,7 +101,7 @@ def main() -> None:
     images = numbers.normal(size=(STEPS * BATCH, 30, 30, 3)).astype(np.float32)
     labels = numbers.integers(0, 10, len(images))
     train_set, test_set = (ArraySource(images[:n], labels[:n], tuple("0123456789")) for n in (len(images), 64))
-    DATASETS.add("tensors", lambda opening: train_set if opening.split == "train" else test_set)
+    DATASETS.add("tensors", DatasetKind(lambda opening: train_set if opening.split == "train" else test_set))
     tensors = torch.from_numpy(images).movedim(-1, 1), torch.from_numpy(labels)
     pictures = ArraySource(
         numbers.integers(0, 256, (5000, 32, 32, 3), dtype=np.uint8), labels[:5000].repeat(3)[:5000], tuple("0123456789")

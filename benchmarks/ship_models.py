@@ -29,8 +29,8 @@ def card(finish: Finish, interface: Interface) -> str:
     """Returns what people want to know before they use it."""
     data = interface.preprocessing["data"]
     accuracy = f"{finish.top1:.2%}"
-    if finish.top1_mirrored is not None:
-        accuracy += f"; {finish.top1_mirrored:.2%} averaged over each image and its mirror image"
+    if finish.top1_flip_tta is not None:
+        accuracy += f"; {finish.top1_flip_tta:.2%} with flip TTA"
     before = f"(pixel − {data['mean']}) / {data['deviation']} for each color, pixels from 0 to 255"
     if data.get("whiten"):
         before = "contrasts normalized, then whitened by what was fitted to the training images"
@@ -67,8 +67,8 @@ def for_any_image(interface: Interface, size: tuple[int, ...]) -> Interface:
         return interface
     crop = {"kind": "center-crop", "size": size[-1]}
     data = {**interface.preprocessing["data"], "short_side": size[-1]}
-    prepare = [*interface.preprocessing["prepare"], crop]
-    return Interface({"prepare": prepare, "data": data}, interface.classes or CLASSES)
+    prepare = [*interface.preprocessing["eval_transforms"], crop]
+    return Interface({"eval_transforms": prepare, "data": data}, interface.classes or CLASSES)
 
 
 def main() -> None:

@@ -89,7 +89,7 @@ def measure(suite: str, rounds: int) -> tuple[dict[str, float], dict[str, Any]]:
     side = SIDES.get(suite, 32)
     learners = {name: make_learner(recipe, side) for name, recipe in SUITES[suite].items()}
     baseline = next(iter(learners))
-    size = learners[baseline][0].recipe.batch
+    size = learners[baseline][0].recipe.batch_size
     images = torch.randint(0, 256, (size, 3, side, side), dtype=torch.uint8).to(memory_format=torch.channels_last)
     batch = Batch(images, torch.randint(0, 10, (size,)), tuple(range(size)), size, size)
     times: dict[str, list[float]] = {name: [] for name in learners}

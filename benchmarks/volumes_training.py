@@ -77,17 +77,17 @@ SIZES = {28: Size("adrenalmnist3d.npz", 12, 5, 2), 64: Size("adrenalmnist3d_64.n
 def make_recipe(network: str, side: int, *more: str, start: str | None = START) -> Recipe:
     """Returns the recipe of a network at a size: the same for all but for the scheme, and the start of its layers."""
     size, scheme = SIZES[side], SCHEMES[network]
-    crop = f"{{kind = 'random-crop', size = {side}, padding = {size.padding}, mode = 'zeros'}}"
+    crop = f"{{kind = 'random-crop', size = {side}, padding = {size.padding}, padding_mode = 'constant'}}"
     changes = [
         "model.options.widen_factor=0.5",
         "model.options.conv1_t_size=3",
         "model.options.conv1_t_stride=2",
         f"model.options.no_max_pool={str(side < 64).lower()}",
         f"data.path={size.file}",
-        f"augment=[{crop}, {{kind = 'mirror', axes = [1, 2, 3]}}]",
-        f"optimizer.rate={RATE}",
+        f"train_transforms=[{crop}, {{kind = 'hflip', axes = [1, 2, 3]}}]",
+        f"optimizer.lr={RATE}",
         f"epochs={size.epochs}",
-        f"evaluation={{auc = true, batch = 32, epochs = {size.epochs}}}",
+        f"evaluation={{auc = true, batch_size = 32, epochs = {size.epochs}}}",
         "checkpoint.keep=1",
         "log.tensorboard=false",
         "precision=bf16",
@@ -172,7 +172,7 @@ def study(runs: Path) -> None:
         np.savez_compressed(path, **new)
     changes = [f"data.path={VALIDATION}", f"epochs={STUDY_EPOCHS}", "evaluation.epochs=1"]
     contestants = [
-        Contestant(f"{network}_{rate:g}", make_recipe(network, 28, *changes, f"optimizer.rate={rate}", start=None))
+        Contestant(f"{network}_{rate:g}", make_recipe(network, 28, *changes, f"optimizer.lr={rate}", start=None))
         for rate in RATES
         for network in ("dense", "cross3")
     ]

@@ -14,10 +14,16 @@ if TYPE_CHECKING:
     from cruciform.api.convert import convert, convert_, plan_conversion
     from cruciform.api.deploy import DeployOptions, deploy, open_artifact
     from cruciform.api.diagnose import diagnose
+    from cruciform.api.evaluate import evaluate
+    from cruciform.api.experiments import race, sweep
     from cruciform.api.predict import PredictOptions, predict
     from cruciform.api.profile import profile
     from cruciform.api.report import report
+    from cruciform.api.runs import list_runs
     from cruciform.api.save import save
+    from cruciform.api.shards import verify_shards, write_shards
+    from cruciform.api.train import train, train_distributed
+    from cruciform.data.shard_write import ShardOptions
     from cruciform.deployment.deployed import Artifact
     from cruciform.errors import CruciformError
     from cruciform.models.model_card import model_card
@@ -29,8 +35,9 @@ if TYPE_CHECKING:
     from cruciform.schemes import cross, make_plan
     from cruciform.spec import ConvSpec
     from cruciform.store.directory import load
-    from cruciform.training.recipe.cookbook import load_recipe
-    from cruciform.training.start import train_network
+    from cruciform.training.backends.backend import Processes
+    from cruciform.training.recipe.cookbook import list_recipes, load_recipe
+    from cruciform.training.run.observer import Observer
 
 _HOMES = {
     "Artifact": "deployment.deployed",
@@ -42,8 +49,11 @@ _HOMES = {
     "DeployOptions": "api.deploy",
     "FilterGroup": "plan",
     "LayerPlan": "plan",
+    "Observer": "training.run.observer",
     "OpenedNetwork": "networks.open_network",
     "PredictOptions": "api.predict",
+    "Processes": "training.backends.backend",
+    "ShardOptions": "data.shard_write",
     "Stage": "plan",
     "bench": "api.bench",
     "budget": "api.budget",
@@ -53,8 +63,11 @@ _HOMES = {
     "cross": "schemes",
     "deploy": "api.deploy",
     "diagnose": "api.diagnose",
+    "evaluate": "api.evaluate",
     "initialize_": "nn.initialize",
     "list_models": "models.zoo",
+    "list_recipes": "training.recipe.cookbook",
+    "list_runs": "api.runs",
     "load": "store.directory",
     "load_recipe": "training.recipe.cookbook",
     "make_plan": "schemes",
@@ -64,9 +77,14 @@ _HOMES = {
     "plan_conversion": "api.convert",
     "predict": "api.predict",
     "profile": "api.profile",
+    "race": "api.experiments",
     "report": "api.report",
     "save": "api.save",
-    "train_network": "training.start",
+    "sweep": "api.experiments",
+    "train": "api.train",
+    "train_distributed": "api.train",
+    "verify_shards": "api.shards",
+    "write_shards": "api.shards",
 }
 
 __all__ = [
@@ -79,8 +97,11 @@ __all__ = [
     "DeployOptions",
     "FilterGroup",
     "LayerPlan",
+    "Observer",
     "OpenedNetwork",
     "PredictOptions",
+    "Processes",
+    "ShardOptions",
     "Stage",
     "__version__",
     "bench",
@@ -91,8 +112,11 @@ __all__ = [
     "cross",
     "deploy",
     "diagnose",
+    "evaluate",
     "initialize_",
     "list_models",
+    "list_recipes",
+    "list_runs",
     "load",
     "load_recipe",
     "make_plan",
@@ -102,9 +126,14 @@ __all__ = [
     "plan_conversion",
     "predict",
     "profile",
+    "race",
     "report",
     "save",
-    "train_network",
+    "sweep",
+    "train",
+    "train_distributed",
+    "verify_shards",
+    "write_shards",
 ]
 
 

@@ -1,8 +1,8 @@
-"""Directories that are whole or absent, whatever happens while they are written.
+"""Write directories that are complete or absent, even if the process is killed meanwhile.
 
-The order of things: files are written under a hidden name beside the final one and synced; the manifest, with the
-checksum of each, is written last and synced; the directory is synced, renamed, and its parent synced. Whoever finds the
-final name finds everything; whoever finds a manifest can tell whether anything has changed since.
+Files are written under a hidden name next to the final one and synced; the manifest, with a checksum for each, is
+written last and synced; then the directory is synced, renamed, and its parent synced. If the final name exists, the
+directory is complete; if it has a manifest, later changes can be detected.
 """
 
 import errno
@@ -26,27 +26,27 @@ from cruciform.text.escapes import printable_json
 
 MANIFEST = "manifest.json"
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Error numbers that mean: no room."""
+"""Error numbers of a full disk."""
 
 MOST_JSON = 1 << 26
-"""Bytes of plain data that is read whole."""
+"""Size limit of JSON files, in bytes."""
 
 FORGOTTEN = 24 * 3600
-"""Seconds after which nobody is still writing a directory that has not got its name."""
+"""Seconds after which an unfinished directory is taken to be abandoned."""
 
 _PART = ".part-"
 
 
 def check_regular(path: Path) -> Path:
-    """Return a path to be read by a library, or raises where it is no regular file; see ``open_regular``."""
+    """Return a path for another library to read; raise if it is not a regular file, see ``open_regular``."""
     _check_mode(path.stat().st_mode, path)
     return path
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """Open a regular file, or a link to one, to be read: the one way in which files are read that others may have put.
+    """Open a regular file, or a link to one, for reading; all files from outside are opened here.
 
-    A pipe waits for a writer that may never come, a device may never end, and to open one may do something.
+    Opening a pipe blocks until there is a writer, and a device may be endless or have side effects.
     """
     check_regular(path)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -66,11 +66,11 @@ def _check_mode(mode: int, path: Path) -> None:
 
 
 def read_bytes(path: Path, *, most: int | None = None) -> bytes:
-    """Return what a regular file holds.
+    """Return the content of a regular file.
 
     Args:
         path: The file.
-        most: Bytes above which it is refused; None: any number.
+        most: Limit in bytes; None: no limit.
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -91,7 +91,7 @@ def sha256(path: Path) -> str:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the list of names in a directory, is on the disk."""
+    """Wait until a file, or the entries of a directory, are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -101,7 +101,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process is within such a block of this folder; the system lets go of it with the process."""
+    """Hold an exclusive lock on a directory; the system releases it when the process ends."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -112,7 +112,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def new_file(path: Path, *, shared: bool = False) -> Iterator[Path]:
-    """Yield a file to write, which takes the place of another when the block ends well: the old or the new, no less.
+    """Yield a temporary file that atomically replaces ``path`` when the block succeeds.
 
     Args:
         path: Its name.
@@ -137,18 +137,18 @@ def new_file(path: Path, *, shared: bool = False) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str, *, shared: bool = False) -> None:
-    """Write a small file in place of another, as ``new_file`` has it: the old text or the new one, nothing between."""
+    """Replace a small file atomically: readers see the old text or the new one."""
     with new_file(path, shared=shared) as part:
         part.write_text(text, "utf-8")
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write plain data for machines that people can read."""
+    """Write plain data as indented JSON."""
     path.write_text(printable_json(data, indent=2) + "\n", "utf-8")
 
 
 def read_json(path: Path) -> Any:
-    """Read plain data that we wrote, or raises where it is none: damaged, or put there by somebody else."""
+    """Read JSON; raise ``DamagedError`` if it can't be read."""
     try:
         return json.loads(read_text(path, most=MOST_JSON))
     except (OSError, ValueError, RecursionError) as error:  # deep nesting is no JSON of ours
@@ -159,7 +159,7 @@ def read_json(path: Path) -> Any:
 def new_directory(
     directory: Path, *, manifest: Mapping[str, Any] | None = None, parents: bool = True
 ) -> Iterator[Path]:
-    """Yield a directory to fill, which gets its name when the block ends well and vanishes when it does not.
+    """Yield a temporary directory that gets its name when the block succeeds, and is removed otherwise.
 
     Args:
         directory: The final name. What bears it already is replaced; the caller has asked whether it may be. Where it
@@ -195,10 +195,10 @@ def new_directory(
 
 
 def refuse_own_place(directory: Path) -> None:
-    """Raise if a directory that would be replaced is the one that the user stands in."""
+    """Raise if a directory that would be replaced is, or contains, the current directory."""
     if Path.cwd().is_relative_to(directory.resolve()):
-        said = "it is the current directory, and would be replaced; write to another one, such as ./network"
-        raise OSError(errno.EBUSY, said, str(directory))
+        problem = "it is the current directory, and would be replaced; write to another one, such as ./network"
+        raise OSError(errno.EBUSY, problem, str(directory))
 
 
 def _hidden(directory: Path) -> Path:
@@ -206,7 +206,7 @@ def _hidden(directory: Path) -> Path:
 
 
 def _remove_forgotten(directory: Path) -> None:
-    """Remove what killed processes left of a directory that is whole by now; not what another may still write."""
+    """Remove abandoned temporary directories of killed processes, but none that may still be in use."""
     for left in directory.parent.glob(f"{_PART}{glob.escape(directory.name)}-{'[0-9a-f]' * 8}"):
         with suppress(OSError):  # another removes it, too
             if time.time() - left.stat().st_mtime > FORGOTTEN:
@@ -230,7 +230,7 @@ def _rename(part: Path, directory: Path) -> None:
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
-    """Return the manifest of a directory, or raises where anything in it is not what was written."""
+    """Return the manifest of a directory; raise if a file is missing, unexpected or changed."""
     path = directory / MANIFEST
     manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.pop("checksum", None) != _checksum(manifest):
@@ -249,7 +249,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
 
 
 def is_whole(directory: Path) -> bool:
-    """Return whether a directory is what was written, by its manifest."""
+    """Return whether a directory matches its manifest."""
     try:
         read_manifest(directory)
     except DamagedError:
@@ -262,7 +262,7 @@ def _checksum(manifest: Mapping[str, Any]) -> str:
 
 
 def sweep(parent: Path) -> list[Path]:
-    """Remove what killed processes left half written, and returns it. Call it only where nobody else writes.
+    """Remove and return unfinished files of killed processes. Call it only while no other process writes.
 
     A directory that only lacks its name, since its process was killed between two names, gets it.
     """

@@ -1,4 +1,4 @@
-"""The one idea: a layer is data before it is a module. A plan is stages in sequence, each a set of filter groups.
+"""Plans: a layer is data before it is a module. A plan is stages in sequence, each a set of filter groups.
 
 Symbols, as in the paper: ``c`` input channels, ``d`` filters of a group, ``h w`` the extents of a filter.
 
@@ -26,7 +26,7 @@ PLAN_FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class FilterGroup:
-    """A number of filters of one shape.
+    """Filters of one shape.
 
     Attributes:
         kernel: The extent of each filter along each axis.
@@ -98,10 +98,10 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class LayerPlan:
-    """How a convolution is computed: the stages that stand in for it.
+    """How a convolution is computed: the stages that replace it.
 
     Attributes:
-        spec: The convolution that the plan stands in for: its channels and geometry bind the plan.
+        spec: The convolution that the plan replaces: its channels and geometry bind the plan.
         stages: What is computed instead, in sequence.
         owners: For each axis the stage that strides, pads and dilates along it.
     """
@@ -136,7 +136,7 @@ class LayerPlan:
             )
 
     def _claim(self, owners: list[int], index: int) -> None:
-        """Yield the axes along which a later stage filters to it, by the ownership rule."""
+        """Assign to a later stage the axes along which it filters, by the ownership rule."""
         for axis, extent in enumerate(self.stages[index].extents):
             if extent > 1:
                 if self.stages[owners[axis]].extents[axis] > 1:
@@ -248,7 +248,7 @@ class LayerPlan:
 
     @property
     def obstacle(self) -> str | None:
-        """Why the plan has no exactly equal single kernel, or None where it has one."""
+        """Why the plan has no exactly equivalent single kernel, or None where it has one."""
         for index, stage in enumerate(self.stages[:-1]):
             if stage.activation:
                 return f"there is a non-linearity ({stage.activation}) after stage {index}"
@@ -295,7 +295,7 @@ class LayerPlan:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "LayerPlan":
-        """Return the plan that ``to_dict`` described; unknown, missing or ill-typed parts are refused."""
+        """Return the plan that ``to_dict`` described; raise on unknown, missing or ill-typed parts."""
         check_keys(data, {"format", "spec", "stages"}, "a plan", PlanError)
         if data["format"] != PLAN_FORMAT:
             raise PlanError(f"plan format {data['format']!r} is not supported; this version reads format {PLAN_FORMAT}")

@@ -1,4 +1,4 @@
-"""A registry: things of one kind, found by name, with a hint when the name is nearly right."""
+"""A registry: items of one kind by name, with suggestions for misspelled names."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -31,7 +31,7 @@ def or_list(names: Iterable[str]) -> str:
 
 
 class Registry(Generic[T]):
-    """Holds things of one kind by name, in the order in which they were registered.
+    """Items of one kind by name, in the order of registration.
 
     Args:
         kind: What is registered, in the singular, as error messages call it.
@@ -59,7 +59,7 @@ class Registry(Generic[T]):
         return lambda item: self.add(name, item)
 
     def get(self, name: str, *, besides: Iterable[str] = ()) -> T:
-        """Return the item, or raises with the closest names.
+        """Return the item, or raise with the closest names.
 
         Args:
             name: What it is registered as.
@@ -95,7 +95,7 @@ class Registry(Generic[T]):
         return name in self._items
 
     def _complete(self) -> None:
-        """Import what registers itself, once; a plugin that fails is named in a warning, and left out."""
+        """Import modules and plugins once; warn about a plugin that fails, and leave it out."""
         if self._is_complete:
             return
         self._is_complete = True

@@ -1,4 +1,4 @@
-"""Schemes: functions from a convolution to the plan that replaces it. A newcomer adds one function here.
+"""Schemes: functions from a convolution to the plan that replaces it. A new scheme is one function here.
 
 ======================  ==========================================================  =====================
 name                    plan for a k×k layer of d filters                           paper
@@ -18,9 +18,9 @@ and for volumes, of a k×k×k layer:
 ``axial``               ``[k×k×1: d] → [1×1×k: d]``
 ======================  ==========================================================
 
-``cross`` is the family that these are members of, with any width, share of full filters, join, shapes and blocks; in
-3-D its lines run along three axes. Biases follow the convolution's, in every stage, as in the paper's networks.
-Members without a name of their own are written with their options, wherever a scheme's name is asked for:
+``cross`` is the family that these are members of, with any width, fraction of full k×k filters, join, shapes and
+blocks; in 3-D it has 1-D filters along three axes. Biases follow the convolution's, in every stage, as in the paper's
+networks. Members without a name of their own are written with their options, wherever a scheme's name is asked for:
 ``cross:full=0.25``, ``cross:width=0.5,join``, ``cross:shapes=kx1+1xk+2x2``, ``cross:shapes=planes,full=0.25``,
 ``cross:block=16``.
 """
@@ -50,7 +50,7 @@ def full(spec: ConvSpec) -> LayerPlan:
 
 @SCHEMES.register("sf")
 def separable(spec: ConvSpec) -> LayerPlan:
-    """One line of filters after the other, the last axis first: ``[1×k: d] → [k×1: d]`` in 2-D."""
+    """1-D filters in sequence, the last axis first: ``[1×k: d] → [k×1: d]`` in 2-D."""
     _refuse_groups(spec, "sf")
     axes = [axis for axis in reversed(range(spec.rank)) if spec.kernel[axis] > 1] or [0]
     lines = [_line(spec.kernel, axis) for axis in axes]
@@ -65,14 +65,14 @@ def cross(
     shapes: Sequence[str] | None = None,
     block: int = 1,
 ) -> Scheme:
-    """Return a scheme of filters of several shapes side by side, and perhaps a join after them.
+    """Return a scheme of filter groups of several shapes, with an optional join after them.
 
     Args:
         width: Basis filters as a multiple of the layer's output channels; needs a join unless 1.
-        full: The share of the basis filters that keep the whole window.
+        full: The fraction of the basis filters that are full k×k filters.
         join: Whether a linear 1×1 convolution combines the basis filters; or its shape, as ``"kx1"``.
         shapes: The shapes of the other basis filters, in equal shares: ``"kx1"``, ``"1x5"``, ``"2x2"``, with
-            ``k`` for the window's own extent and ``@2`` behind for taps two apart; or ``"planes"`` alone: across
+            ``k`` for the layer's own kernel size and ``@2`` appended for a dilation of 2; or ``"planes"`` alone: across
             each axis of the window, ``1xkxk`` and its kin in 3-D. Left out: a line along each axis of the window,
             ``kx1`` and ``1xk`` in 2-D.
         block: Shapes get whole blocks of so many filters, where a layer has a block for each: engines compute 8 or
@@ -168,9 +168,9 @@ def _refuse_groups(spec: ConvSpec, scheme: str) -> None:
 def _share_out(
     basis: int, full: float, window: Ints, shapes: Sequence[tuple[Ints, Ints]], block: int
 ) -> tuple[FilterGroup, ...]:
-    """Split the basis filters: the full share first, the rest evenly, what is left over to the first shapes.
+    """Split the basis filters: the full filters first, the rest evenly, the remainder to the first shapes.
 
-    Shapes that are the same, such as a line and the whole window in 1-D, become one group.
+    Identical shapes, such as the 1-D filter and the full kernel in 1-D, become one group.
     """
     if round(basis * full / block) * block > basis - block * len(shapes):
         block = 1  # too few for a block of each
@@ -187,7 +187,7 @@ def _share_out(
 
 
 def _refuse_slips(shapes: Sequence[str]) -> None:
-    """Raise if no window can have these shapes, whatever its rank: no layer's own reason, but a slip."""
+    """Raise if no kernel of any rank can have these shapes: that is a typo, not a property of a layer."""
     for rank in range(1, MAX_RANK + 1):
         try:
             for text in shapes:

@@ -1,4 +1,4 @@
-"""What a convolution is, as data: channels and geometry, of rank 1, 2 or 3. No torch in here.
+"""A convolution as data: channels and geometry, of rank 1, 2 or 3. No torch in here.
 
 Symbols, as in the paper: ``c`` input channels, ``d`` filters (output channels), ``k`` the extent of the
 window along one axis. An *axis* is a spatial axis, numbered from 0; ``rank`` is how many there are.
@@ -20,7 +20,7 @@ MAX_RANK = 3
 
 
 def span(kernel: int, dilation: int) -> int:
-    """Return how many positions a dilated kernel reaches over along one axis."""
+    """Return the extent of a dilated kernel along one axis."""
     return (kernel - 1) * dilation + 1
 
 
@@ -28,8 +28,8 @@ def span(kernel: int, dilation: int) -> int:
 class ConvSpec:
     """A convolution: its channels and its geometry.
 
-    Numbers may be given for all axes at once, as torch does; they are kept per axis. Without a tuple to tell
-    the rank by, ``kernel=3`` means 2-D.
+    Numbers may be given for all axes at once, as torch does; they are kept per axis. Without a tuple to infer
+    the rank from, ``kernel=3`` means 2-D.
 
     Attributes:
         in_channels: ``c``, the channels of the input.
@@ -85,12 +85,12 @@ class ConvSpec:
 
     @property
     def rank(self) -> int:
-        """How many spatial axes there are."""
+        """The number of spatial axes."""
         return len(self.kernel)
 
     @property
     def span(self) -> Ints:
-        """How many input positions the window reaches over, along each axis."""
+        """The extent of the dilated kernel along each axis."""
         return tuple(map(span, self.kernel, self.dilation))
 
     @property
@@ -100,7 +100,7 @@ class ConvSpec:
         return weights + self.out_channels * self.bias
 
     def output_size(self, input_size: Sequence[int]) -> Ints:
-        """Return the spatial size of the output, or raises where the window does not fit the input."""
+        """Return the spatial size of the output, or raise if the kernel does not fit the input."""
         self.check_rank(input_size)
         sizes = []
         for n, reach, step, (before, after) in zip(input_size, self.span, self.stride, self.padding, strict=True):

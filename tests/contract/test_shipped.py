@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from cruciform import load, profile
+from cruciform.api.evaluate import evaluate
 from cruciform.data.sets.cifar10 import CLASSES
 from cruciform.store.directory import interface_of
-from cruciform.training.evaluate_run import judge, preprocessing_of
+from cruciform.training.evaluate_run import preprocessing_of
 from cruciform.training.recipe.cookbook import load_recipe
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -42,15 +43,17 @@ def test_a_shipped_network_preprocesses_images_as_its_recipe_does(name: str) -> 
     assert said
     # What makes other images fit does not change those of CIFAR-10.
     assert {**said["data"], "short_side": None} == {**own["data"], "short_side": None}
-    assert [step for step in said["prepare"] if step not in own["prepare"]] == [{"size": 32, "kind": "center-crop"}]
+    assert [step for step in said["eval_transforms"] if step not in own["eval_transforms"]] == [
+        {"size": 32, "kind": "center-crop"}
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif("CRUCIFORM_DATA" not in os.environ, reason="CRUCIFORM_DATA is not set: real CIFAR-10 is needed")
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_network_is_as_accurate_as_its_card_says(name: str) -> None:
-    judged = judge(MODELS / name, recipe=f"{name}_cifar10", changes=("precision=fp32",)).evaluation
+    judged = evaluate(MODELS / name, recipe=f"{name}_cifar10", changes=("precision=fp32",)).evaluation
     promised = re.findall(r"[\d.]+(?=%)", entry(name, "test accuracy"))
-    found = [judged.top1, judged.top1_mirrored][: len(promised)]
+    found = [judged.top1, judged.top1_flip_tta][: len(promised)]
     # Engines sum in different orders: a few of 10,000 images may fall on the other side.
     assert [100 * share for share in found] == pytest.approx([float(number) for number in promised], abs=0.05)

@@ -54,8 +54,8 @@ def shard_set(shared: Path) -> Path:
 
 
 def shard_recipe(folder: Path, max_bad: float) -> Any:
-    return recipe(folder, data={"kind": "shards", "path": str(folder), "max_bad": max_bad}, augment=[], loss={},
-                  average=None)  # fmt: skip
+    return recipe(folder, data={"kind": "shards", "path": str(folder), "max_bad": max_bad}, train_transforms=[],
+                  loss={}, ema=None)  # fmt: skip
 
 
 def damage(folder: Path, trial: Trial) -> int:
@@ -107,7 +107,7 @@ def bad_shards(trial: Trial) -> int:
     if code:
         raise Violation("I4", f"ended with {code}")
     check_clean(run)
-    listed = sum("left out" in str(line.get("what")) for line in read_journal(run.log))
+    listed = sum("skipped an unreadable sample" in str(line.get("message")) for line in read_journal(run.log))
     if listed != len(bad):
         raise Violation("I3", f"{len(bad)} samples can't be read, {listed} are listed")
     good = sorted(set(range(IMAGES)) - set(bad))
@@ -236,16 +236,16 @@ def trained(shared: Path) -> Path:
     """Returns a run of a tiny network of the zoo, which is made when first asked for."""
     run = shared / "predictor"
     if not run.exists():
+        from cruciform.api.train import train
         from cruciform.training.recipe.cookbook import load_recipe
-        from cruciform.training.start import train_network
 
         part = shared / f"predictor-{os.getpid()}"
-        changes = [f'data.path="{shard_set(shared) / "images"}"', "data.kind=folder", "epochs=1", "batch=60",
+        changes = [f'data.path="{shard_set(shared) / "images"}"', "data.kind=folder", "epochs=1", "batch_size=60",
                    "model.options.widths=[4, 4, 4]", "model.options.input_size=32", "log.tensorboard=false",
-                   "precision=fp32", "data.short_side=32", 'prepare=[{kind="center-crop", size=32}]',
-                   'augment=[{kind="random-crop", size=32}]']  # fmt: skip
+                   "precision=fp32", "data.short_side=32", 'eval_transforms=[{kind="center-crop", size=32}]',
+                   'train_transforms=[{kind="random-crop", size=32}]']  # fmt: skip
         made = load_recipe("cifar_fast_lr_cifar10", changes)
-        if wait(spawn(lambda: (torch.set_num_threads(1), train_network(made, part)), shared / "stderr"), 120):
+        if wait(spawn(lambda: (torch.set_num_threads(1), train(made, part)), shared / "stderr"), 120):
             raise RuntimeError((shared / "stderr").read_text()[-500:])
         part.replace(run)
     return run
@@ -291,14 +291,14 @@ def sweep(trial: Trial) -> int:
     from cruciform.training.experiments.sweep import Search, Sweep, run_sweep
     from cruciform.training.recipe.cookbook import load_recipe
 
-    changes = [f'data.path="{trial.shared / "data"}"', "epochs=2", "batch=50", "data.holdout=20", "precision=fp32",
+    changes = [f'data.path="{trial.shared / "data"}"', "epochs=2", "batch_size=50", "data.holdout=20", "precision=fp32",
                "model.options.widths=[4, 4, 4]", "log.tensorboard=false"]  # fmt: skip
     folder = trial.folder / "sweep"
 
     def run() -> None:
         torch.set_num_threads(1)
         made = Sweep(lambda more: load_recipe("cifar_fast_lr_cifar10", [*changes, *more]),
-                     [Search.read("optimizer.rate=0.01..0.5:log")], 3, folder)  # fmt: skip
+                     [Search.read("optimizer.lr=0.01..0.5:log")], 3, folder)  # fmt: skip
         done = list(run_sweep(made, device="cpu"))
         if len(done) != 3 or len({one.number for one in done}) != 3 or any(one.top1 is None for one in done):
             raise CruciformError(f"trials: {done}")

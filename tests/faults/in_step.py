@@ -52,7 +52,7 @@ def not_a_number(trial: Trial) -> int:
     policy = POLICIES[trial.number % 3]
     step = (0, 3, STEPS // 2, STEPS - 1)[trial.number // 3 % 4]
     value, where = ((torch.nan, "gradient"), (torch.inf, "loss"), (torch.nan, "everywhere"))[trial.number // 12]
-    made = recipe(trial.shared, nonfinite=policy)
+    made = recipe(trial.shared, nan_policy=policy)
     runs = [Run(trial.folder / name / "run") for name in ("a", "b")]
     for run in runs:
         run.directory.parent.mkdir()
@@ -130,7 +130,7 @@ def bad_sample(trial: Trial, run: Run, number: int, threads: int) -> int:
         if code:
             raise Violation("I4", f"ended with {code}")
         check_samples(run, [one for one in range(SAMPLES) if one != number])
-        if run.log.read_text().count("left out: here: gone") != 1:
+        if run.log.read_text().count("skipped an unreadable sample: here: gone") != 1:
             raise Violation("I3", "what was left out is not listed once")
     else:
         if code != 4:

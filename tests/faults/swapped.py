@@ -120,8 +120,8 @@ EDITS: tuple[Callable[[dict[str, Any]], object], ...] = (
     lambda made: made.update(batch=25),
     lambda made: made["optimizer"].update(rate=0.5),
     lambda made: made["loss"].update(mixup=0.0),
-    lambda made: made.update(augment=[]),
-    lambda made: made.update(average=None),
+    lambda made: made.update(train_transforms=[]),
+    lambda made: made.update(ema=None),
 )
 
 

@@ -18,7 +18,7 @@ import torch
 from fault import Trial, Violation, fault
 from work import BATCH, PER_EPOCH, SAMPLES, STEPS, check_clean, last_line, spawn, weights
 
-from cruciform.training.backends.backend import Job
+from cruciform.training.backends.backend import Job, Processes
 from cruciform.training.backends.ddp import run_distributed
 from cruciform.training.engine.learner import Learner
 from cruciform.training.recipe.recipe import Recipe
@@ -32,10 +32,10 @@ Arm = Callable[[int], None]
 
 
 def recipe(shared: Path) -> Recipe:
-    table = {"model": {"name": "cifar_fast", "options": {"widths": [4, 4, 4]}}, "epochs": EPOCHS, "batch": BATCH,
+    table = {"model": {"name": "cifar_fast", "options": {"widths": [4, 4, 4]}}, "epochs": EPOCHS, "batch_size": BATCH,
              "data": {"kind": "cifar10", "path": str(shared / "data"), "threads": 1},
-             "augment": [{"kind": "mirror"}], "optimizer": {"kind": "sgd", "rate": 0.01},
-             "checkpoint": {"steps": 2, "keep": 2}, "evaluation": {"batch": 50},
+             "train_transforms": [{"kind": "hflip"}], "optimizer": {"kind": "sgd", "lr": 0.01},
+             "checkpoint": {"steps": 2, "keep": 2}, "evaluation": {"batch_size": 50},
              "log": {"tensorboard": False, "steps": 1, "samples": True}}  # fmt: skip
     return read_table(Recipe, table, "the test's recipe")
 
@@ -58,7 +58,7 @@ def start(run: Run, shared: Path, world: int, *, arm: Arm = lambda rank: None, t
                               MASTER_PORT=str((doors or {}).get(rank, port)),
                               CRUCIFORM_TIMEOUT=str(timeout))  # fmt: skip
             arm(rank)
-            run_distributed(Job(recipe(shared), run, resume=True, workers=world, device="cpu"))
+            run_distributed(Job(recipe(shared), run, resume=True, processes=Processes("ddp", world, "cpu")))
 
         return work
 

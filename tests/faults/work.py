@@ -35,8 +35,8 @@ NOISY = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.exec")
 def recipe(shared: Path, **changes: Any) -> Recipe:
     """Returns the recipe of all runs, with batch norm, dropout, mixup and an average of the weights."""
     data = {"kind": "cifar10", "path": str((shared / "data").absolute()), "threads": 1, **changes.pop("data", {})}
-    table = {**BASE, "data": data, "epochs": EPOCHS, "batch": BATCH, "checkpoint": {"steps": 2, "keep": 2},
-             "optimizer": {"kind": "sgd", "rate": 0.01, "weight_decay": 0.01},
+    table = {**BASE, "data": data, "epochs": EPOCHS, "batch_size": BATCH, "checkpoint": {"steps": 2, "keep": 2},
+             "optimizer": {"kind": "sgd", "lr": 0.01, "weight_decay": 0.01},
              "log": {"tensorboard": False, "steps": 1, "samples": True}, **changes}  # fmt: skip
     return read_table(Recipe, table, "the test's recipe")
 

@@ -34,8 +34,8 @@ def network() -> nn.Module:
 
 
 def recipe() -> Recipe:
-    table = {"model": {"name": "mine"}, "data": {"kind": "cifar10", "path": "x"}, "epochs": 3, "batch": 4,
-             "optimizer": {"kind": "sgd", "rate": 0.1}, "average": 0.9}  # fmt: skip
+    table = {"model": {"name": "mine"}, "data": {"kind": "cifar10", "path": "x"}, "epochs": 3, "batch_size": 4,
+             "optimizer": {"kind": "sgd", "lr": 0.1}, "ema": 0.9}  # fmt: skip
     return read_table(Recipe, table, "the test's recipe")
 
 
@@ -192,7 +192,7 @@ def attack_values(trial: Trial) -> None:
 
 LINES: list[dict[str, Any]] = [
     {"event": "start", "time": "t", "seconds": 0.0, "step": 0, "steps": 9, "world": 1},
-    {"event": "step", "time": "t", "seconds": 0.1, "step": 3, "loss": 2.0, "rate": 0.1, "norm": 1.0},
+    {"event": "step", "time": "t", "seconds": 0.1, "step": 3, "loss": 2.0, "lr": 0.1, "norm": 1.0},
     {"event": "epoch", "time": "t", "seconds": 0.2, "step": 3, "epoch": 1, "top1": 0.5},
     {"event": "start", "time": "t", "seconds": 0.0, "step": 3, "steps": 9, "world": 1},
     {"event": "end", "time": "t", "seconds": 0.3, "step": 9, "state": "failed", "error": "DataError", "reason": "x"},

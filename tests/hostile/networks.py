@@ -34,8 +34,8 @@ def prepare_directory(folder: Path) -> None:
     torch.manual_seed(0)
     model = create_model("cifar_fast", **OPTIONS)
     model, report = apply_conversion_(model, Rules("lr", input_size=(3, 32, 32)))
-    data = {"short_side": 32, "mean": [125.3, 123.0, 113.9], "deviation": [63.0, 62.1, 66.7]}
-    preprocessing = {"prepare": [{"kind": "center-crop", "size": 32}], "data": data}
+    data = {"short_side": 32, "mean": [125.3, 123.0, 113.9], "std": [63.0, 62.1, 66.7]}
+    preprocessing = {"eval_transforms": [{"kind": "center-crop", "size": 32}], "data": data}
     classes = [f"class{number}" for number in range(10)]
     base = Base("cifar_fast", OPTIONS)
     save(model, folder / "model", report, base=base, preprocessing=preprocessing, classes=classes)

@@ -15,11 +15,11 @@ from cruciform.training.tables.table import read_table
 
 TEXT = """
 epochs = 30
-batch = 128
+batch_size = 128
 precision = "bf16"
-average = 0.999
-augment = [{ kind = "random-crop", size = 32, padding = 4 }, { kind = "mirror" }]
-prepare = [{ kind = "center-crop", size = 32 }]
+ema = 0.999
+train_transforms = [{ kind = "random-crop", size = 32, padding = 4 }, { kind = "hflip" }]
+eval_transforms = [{ kind = "center-crop", size = 32 }]
 [model]
 name = "timm:resnet18"
 scheme = "lr"
@@ -28,10 +28,10 @@ options = { num_classes = 10 }
 kind = "cifar10"
 path = "cifar-10-batches-bin"
 mean = [125.3, 123.0, 113.9]
-deviation = [63.0, 62.1, 66.7]
+std = [63.0, 62.1, 66.7]
 [optimizer]
 kind = "sgd"
-rate = 0.05
+lr = 0.05
 [schedule]
 kind = "one-cycle"
 [freeze]

@@ -56,12 +56,12 @@ def show_lines(trial: Trial, name: str) -> None:
     file = io.StringIO()
     console = SafeConsole(file=file, markup=False, emoji=False, width=200)
     console.print(f"the class {name} has 3 images", style="yellow")
-    LineObserver(console.print).noticed(name, 1)
+    LineObserver(console.print).on_notice(name, 1)
     observer = BarObserver()
     observer._console = observer._bar.live.console = console
-    observer.started(Plan(Path(name.replace("\0", "")), 0, 2, 1, 1, 1))
-    observer.noticed(name, 1)
-    observer.ended("done", 1, None)
+    observer.on_start(Plan(Path(name.replace("\0", "")), 0, 2, 1, 1, 1))
+    observer.on_notice(name, 1)
+    observer.on_end("done", 1, None)
     with Progress(TextColumn("{task.description}", markup=False), console=console) as bar:
         bar.add_task(printable(name), total=3)
     check(file.getvalue(), name)

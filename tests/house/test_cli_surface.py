@@ -90,7 +90,7 @@ FLAGS = {
     "shard write": {"--size", "--short-side", "--shuffle", "--threads", "--json"},
     "shard verify": {"--threads", "--json"},
     "sweep": {"--search", "--set", "--trials", "--runs", "--ray", "--workers", "--device", "--json"},
-    "train": {"--set", "--run", "--resume", "--backend", "--workers", "--least-workers", "--device", "--json"},
+    "train": {"--set", "--run", "--resume", "--backend", "--workers", "--min-workers", "--device", "--json"},
     "doctor": {"--init", "--input", "--images", "--batch", "--seed", "--plot", "--json"},
     "paper tables": {"--check", "--format", "--json"},
     "paper timings": {"--target", "--batch", "--rounds", "--result", "--size", "--json"},

@@ -9,7 +9,9 @@ NAMES = {
     "open_artifact", "predict", "report",
     "CompositeConv", "ConvSpec", "CruciformError", "FilterGroup", "LayerPlan", "Stage", "__version__", "convert",
     "convert_", "create_model", "cross", "diagnose", "initialize_", "list_models", "load", "load_recipe", "make_plan",
-    "model_card", "open_network", "OpenedNetwork", "plan_conversion", "profile", "save", "train_network",
+    "model_card", "open_network", "OpenedNetwork", "plan_conversion", "profile", "save", "Observer", "Processes",
+    "ShardOptions", "evaluate", "list_recipes", "list_runs", "race", "sweep", "train", "train_distributed",
+    "verify_shards", "write_shards",
 }  # fmt: skip
 
 

@@ -32,13 +32,13 @@ from cruciform.training.tables.table import read_table
 SAMPLES = 100
 BASE = {
     "model": {"name": "the test's own"},
-    "augment": [{"kind": "random-crop", "size": 32, "padding": 4}, {"kind": "mirror"}],
-    "schedule": {"kind": "cosine", "warmup": 1},
-    "loss": {"smoothing": 0.1, "mixup": 0.2},
-    "average": 0.9,
+    "train_transforms": [{"kind": "random-crop", "size": 32, "padding": 4}, {"kind": "hflip"}],
+    "schedule": {"kind": "cosine", "warmup_epochs": 1},
+    "loss": {"label_smoothing": 0.1, "mixup": 0.2},
+    "ema": 0.9,
     "epochs": 4,
-    "batch": 16,
-    "evaluation": {"batch": 64},
+    "batch_size": 16,
+    "evaluation": {"batch_size": 64},
     "log": {"tensorboard": False, "steps": 1},
 }
 
@@ -121,7 +121,7 @@ def main() -> None:
         {
             **BASE,
             "data": {"kind": "cifar10", "path": str(data.absolute()), "threads": 1},
-            "optimizer": {"kind": given.optimizer, "rate": 0.01, "weight_decay": 0.01},
+            "optimizer": {"kind": given.optimizer, "lr": 0.01, "weight_decay": 0.01},
             "precision": given.precision,
             "checkpoint": {"steps": given.every or None},
         },

@@ -17,11 +17,11 @@ from cruciform.training.run.run import Run
 
 RECIPE = """
 epochs = {epochs}
-batch = 16
-augment = [{{kind = "random-crop", size = 32, padding = 4}}, {{kind = "mirror"}}]
+batch_size = 16
+train_transforms = [{{kind = "random-crop", size = 32, padding = 4}}, {{kind = "hflip"}}]
 model = {{name = "nin_c3_lr", options = {{dropout = 0.0}}}}
 data = {{kind = "cifar10", path = "{data}", threads = 1}}
-optimizer = {{kind = "sgd", rate = 0.005}}
+optimizer = {{kind = "sgd", lr = 0.005}}
 checkpoint = {{steps = 3}}
 log = {{steps = 1, samples = true, tensorboard = false}}
 """

@@ -40,8 +40,8 @@ def source(samples: int = 256, side: int = 8) -> ArraySource:
 
 
 def learner() -> Learner:
-    table = {"model": {"name": "mine"}, "data": {"kind": "cifar10", "path": "x"}, "epochs": 1, "batch": 8,
-             "optimizer": {"kind": "adamw", "rate": 0.01}, "average": 0.9}  # fmt: skip
+    table = {"model": {"name": "mine"}, "data": {"kind": "cifar10", "path": "x"}, "epochs": 1, "batch_size": 8,
+             "optimizer": {"kind": "adamw", "lr": 0.01}, "ema": 0.9}  # fmt: skip
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 2))
     return Learner(read_table(Recipe, table, "the test's recipe"), model, SingleProcess(torch.device("cpu")))
 

@@ -81,7 +81,7 @@ def test_training_goes_on_when_a_node_is_taken_away_and_the_driver_killed(cluste
 def test_a_sweep_goes_on_when_a_worker_is_killed(tmp_path: Path) -> None:
     recipe, folder = write_recipe(tmp_path, 4), tmp_path / "sweep"
     process = subprocess.Popen(
-        [sys.executable, "-m", "cruciform", "sweep", recipe, "--search", "optimizer.rate=0.001..0.01:log",
+        [sys.executable, "-m", "cruciform", "sweep", recipe, "--search", "optimizer.lr=0.001..0.01:log",
          "--trials", "3", "--set", "data.holdout=20", "-o", folder, "--ray", "--workers", "2", "--json"],
         env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

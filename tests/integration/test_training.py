@@ -94,7 +94,7 @@ def test_a_signal_ends_it_with_its_own_code_and_it_goes_on(cruciform: Command, r
     [
         (["nin_c3_lr_cifar1"], 3, "Did you mean 'nin_c3_lr_cifar10'"),
         (["nin_c3_lr_cifar10", "--set", "epoch=2"], 3, "there is no key 'epoch'. Did you mean 'epochs'?"),
-        (["nin_c3_lr_cifar10", "--set", "data.path=nowhere"], 4, "is not there"),
+        (["nin_c3_lr_cifar10", "--set", "data.path=nowhere"], 4, "does not exist"),
         (["nin_c3_lr_cifar10", "--backend", "slurm"], 2, "unknown backend 'slurm'"),
         (["nin_c3_lr_cifar10", "--workers", "2"], 7, "the backend local is one process, not 2"),
     ],
@@ -114,9 +114,9 @@ def test_a_loss_that_is_no_number_has_its_own_exit_code(
     cruciform: Command, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = cruciform("train", recipe, "--set", "optimizer.rate=1e30", "--set", "epochs=4")
+    done = cruciform("train", recipe, "--set", "optimizer.lr=1e30", "--set", "epochs=4")
     assert done.returncode == 6, done.stderr
-    assert "is not finite" in done.stderr
+    assert "is NaN or Inf" in done.stderr
     assert Run(tmp_path / "runs" / "small").status()["state"] == "failed"
 
 
@@ -155,7 +155,7 @@ def test_a_full_disk_has_its_own_exit_code_and_the_last_checkpoint_can_be_read(r
     codes = [line.removeprefix("code ") for line in done.stdout.splitlines() if line.startswith("code ")]
     assert codes == ["5", "0", "5", "0"], done.stderr
     assert "the disk is full" in done.stderr
-    assert "the last whole one is" in done.stderr
+    assert "the last valid checkpoint is" in done.stderr
 
 
 @pytest.mark.slow

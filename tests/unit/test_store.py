@@ -170,10 +170,10 @@ def test_a_network_for_other_classes_begins_its_last_layer_anew_and_says_so(tmp_
     model, report = convert(create_model("nin"), "lr", input_size=(3, 32, 32))
     save(model, tmp_path / "nin-lr", report, base=Base("nin"))
     same = load_with(tmp_path / "nin-lr", {"dropout": 0.1})
-    assert not same.anew
+    assert not same.reinitialized
     assert all(torch.equal(tensor, same.model.state_dict()[name]) for name, tensor in model.state_dict().items())
     other = load_with(tmp_path / "nin-lr", {"num_classes": 3})
-    assert other.anew == ("features.cccp3_2.bias", "features.cccp3_2.weight")
+    assert other.reinitialized == ("features.cccp3_2.bias", "features.cccp3_2.weight")
     assert other.model(torch.zeros(1, 3, 32, 32)).shape == (1, 3)
-    kept = {name: tensor for name, tensor in other.model.state_dict().items() if name not in other.anew}
+    kept = {name: tensor for name, tensor in other.model.state_dict().items() if name not in other.reinitialized}
     assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in kept.items())

@@ -58,7 +58,7 @@ def test_a_bar_escapes_what_it_describes() -> None:
 def test_a_notice_of_training_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     file = io.StringIO()
     monkeypatch.setattr("cruciform.cli.shared.run_progress.console", lambda error: SafeConsole(file=file, markup=False))
-    BarObserver().noticed(f"the data has one class, {NAME}[/]", 1)
+    BarObserver().on_notice(f"the data has one class, {NAME}[/]", 1)
     assert SHOWN in file.getvalue()
     assert "\x1b" not in file.getvalue()
 

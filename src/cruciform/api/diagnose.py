@@ -31,7 +31,7 @@ def diagnose(
             reference: noise of its usual input size.
         batch: Batch size of the noise.
         seed: Seed of the noise, and of the initial weights of a network by reference.
-        trained: Whether the weights are trained: then there is no verdict. None: as the reference says; of a module,
+        trained: Whether the weights are trained: then there is no verdict. None: what the reference knows; of a module,
             whether a batch norm has seen batches.
 
     Raises:

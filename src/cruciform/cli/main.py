@@ -1,4 +1,4 @@
-"""The program ``cruciform``: gathers the commands and turns our own errors into one sentence.
+"""The program ``cruciform``: collects the commands and prints our errors as one sentence.
 
 Exit codes: 0 done, 1 the answer is no (a check failed, a network is untrainable), 2 the command can't be
 carried out as given, 3 and above what the error's class says (``cruciform.errors``), 129, 130 and 143 interrupted by

@@ -1,1 +1,1 @@
-"""Conversion: any network, its convolutions replaced by what a plan computes, with a report of every one."""
+"""Conversion: replace the convolutions of any network by layers of basis filters, with a conversion table."""

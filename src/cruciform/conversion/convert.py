@@ -1,4 +1,4 @@
-"""Converts a network: ``convert`` a copy of it, ``convert_`` itself, ``plan_conversion`` as a dry run."""
+"""Convert a network: ``convert`` a copy, ``convert_`` in place, ``plan_conversion`` as a dry run."""
 
 import copy
 import sys
@@ -53,7 +53,7 @@ def plan_conversion(
     protect: Sequence[str] = (),
     input_size: Sequence[int] | None = None,
 ) -> ConversionReport:
-    """Report what a conversion would do, and changes nothing.
+    """Return the conversion table of a network without converting it.
 
     Args:
         model: The network.
@@ -105,14 +105,14 @@ def convert_(
         scheme: As for ``plan_conversion``.
         init: A rule of initialization; ``"auto"``: the one that suits the network, as ``initialize_`` has it; or
             ``"fit"``: the weights that reproduce the trained ones best.
-        activation: The non-linearity behind the convolutions, by name, for the rule.
+        activation: The non-linearity after the convolutions, by name, for the rule.
         where: As for ``plan_conversion``.
         protect: As for ``plan_conversion``.
-        input_size: As for ``plan_conversion``; the converted network must cost what the report says. Left out: a size
-            that the network runs at is guessed, to verify the conversion by and nothing else.
+        input_size: As for ``plan_conversion``; the converted network must have the MACs of its conversion table. Left
+            out: a size that the network runs at is guessed, to verify the conversion by and nothing else.
 
     The network is run before and after on the meta device, in evaluation and in training mode, and must return the same
-    shapes without its old weights. The report says how it was verified.
+    shapes without its old weights. The report has how it was verified.
 
     Warns:
         UnverifiedWarning: No size was given, and none could be guessed that the network runs at.
@@ -149,7 +149,7 @@ def _checked_start(model: nn.Module, start: Start) -> Start:
 def _carry_out_(
     model: nn.Module, report: ConversionReport, start: Start, *, besides: nn.Module | None = None
 ) -> Conversion:
-    """Do to a network what a report says, verifies it, and takes it back where that fails.
+    """Carry out a planned conversion and verify it; undo it if that fails.
 
     Args:
         model: The network.
@@ -192,7 +192,7 @@ def _carry_out_(
 
 
 def _callers_level() -> int:
-    """Return the ``stacklevel`` of the first caller outside this library, whom a warning is for."""
+    """Return the ``stacklevel`` of the first caller outside this library."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "cruciform":
         frame, level = frame.f_back, level + 1
@@ -200,7 +200,7 @@ def _callers_level() -> int:
 
 
 def _try_before(model: nn.Module, report: ConversionReport) -> Trial | str:
-    """Run a network that is to be converted; returns why where it can't be, and nothing where nothing is replaced."""
+    """Run a network before its conversion; return why it can't be run, or nothing if nothing is replaced."""
     if not report.replaced:
         return ""
     if report.counted is None:
@@ -209,7 +209,7 @@ def _try_before(model: nn.Module, report: ConversionReport) -> Trial | str:
 
 
 def _start_layer(plan: LayerPlan, conv: nn.Module, name: str, start: Start) -> tuple[CompositeConv, float | None]:
-    """Return the layer of a plan with its first weights, and their residual where they were fitted."""
+    """Return the initialized layer of a plan, and the residual of its weights where they were fitted."""
     layer = build_layer(conv, plan)
     if start.init == FIT:
         return layer, _fit_(layer, conv, name)
@@ -242,7 +242,7 @@ def build_layer(conv: nn.Module, plan: LayerPlan) -> CompositeConv:
 
 
 def finish_layer(layer: CompositeConv, conv: nn.Module) -> nn.Module:
-    """Yield a layer what its convolution has besides its weights: mode, frozen parameters, kind."""
+    """Copy to a layer what its convolution has besides weights: mode, frozen parameters, extra attributes."""
     weight: torch.Tensor = conv.weight  # type: ignore[assignment]
     bias: torch.Tensor | None = conv.bias  # type: ignore[assignment]
     for stage in layer.stage_parameters():
@@ -258,12 +258,12 @@ def finish_layer(layer: CompositeConv, conv: nn.Module) -> nn.Module:
 
 
 def mark_converted_(module: nn.Module, plan: LayerPlan) -> None:
-    """Write on a module that it stands where a convolution stood, for ``converted_plans``."""
+    """Mark a module as the replacement of a convolution, for ``converted_plans``."""
     setattr(module, _BY_CONVERSION, plan)
 
 
 def converted_plans(model: nn.Module) -> dict[str, LayerPlan]:
-    """Return the plans of all layers that a conversion put where they are, by their first names.
+    """Return the plans of all layers that replaced a convolution, by name.
 
     Layers of basis filters that a network was built with are not among them.
     """

@@ -1,4 +1,4 @@
-"""Both ways: a network of basis filters collapsed to dense convolutions, and dense ones expanded, exactly."""
+"""Collapse basis filters to dense convolutions, and expand dense convolutions, exactly."""
 
 import copy
 from typing import Any
@@ -21,10 +21,10 @@ EXACT_RESIDUAL = 1e-5
 
 
 def collapse(model: nn.Module) -> nn.Module:
-    """Return a copy of a network in which every layer of basis filters is its exactly equal dense convolution.
+    """Return a copy of a network in which every layer of basis filters is its exactly equivalent dense convolution.
 
     Raises:
-        NotLinearError: A layer has none; the error names it and says why.
+        NotLinearError: A layer has none; the error names it and the reason.
         ConversionError: A layer has hooks, which would be lost.
     """
     model = copy.deepcopy(model)
@@ -63,7 +63,7 @@ def expand(model: nn.Module, scheme: SchemeChoice) -> Conversion:
 
 
 def dense_layer(layer: CompositeConv) -> nn.Module:
-    """Return the dense convolution that equals a layer: torch's own where its padding can be told to it."""
+    """Return the equivalent dense convolution of a layer: torch's own where it supports the padding."""
     kernel = layer.dense_kernel()
     dense = _empty_conv(kernel)
     ((weight, bias),) = stage_parameters_of(dense)[0]

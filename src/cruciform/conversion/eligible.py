@@ -16,7 +16,7 @@ from cruciform.spec import ConvSpec, join_sizes
 
 @dataclass(frozen=True)
 class Adaptation:
-    """What a known kind of convolution does besides, and its replacement must do too.
+    """What a known convolution class does besides convolving, for its replacement.
 
     Attributes:
         finish: Makes the replacement from the bare layer and the convolution that it replaces.
@@ -108,14 +108,14 @@ def _why_unknown(conv: nn.Module) -> str | None:
 
 
 def _computes_as_its_base(conv: nn.Module) -> bool:
-    """Return whether a subclass only brings arguments of its own, or starting values."""
+    """Return whether a subclass only has other constructor arguments or initial values."""
     base = next(kind for kind in PLAIN_CONVOLUTIONS if isinstance(conv, kind))
     methods = ("__call__", "__getattr__", "forward", "_conv_forward")
     return all(getattr(type(conv), name) is getattr(base, name) for name in methods)
 
 
 def refusal(module: nn.Module) -> str | None:
-    """Return why a convolution that could be converted must not be, with what to do; None where it may."""
+    """Return why an eligible convolution must not be converted, and what to do; None if it may be."""
     if is_parametrized(module) or hasattr(module, "weight_g"):
         return "its weight is parametrized (weight norm, spectral norm, …): call remove_parametrizations first"
     if "forward" in vars(module):

@@ -68,14 +68,14 @@ def fit_parameters(plan: LayerPlan, weight: Tensor, bias: Tensor | None) -> list
 
 
 def relative_residual(plan: LayerPlan, parameters: Sequence[Sequence[GroupParameters]], weight: Tensor) -> float:
-    """Return ‖W − fitted‖ / ‖W‖; 0 for a kernel of zeros that is met."""
+    """Return ‖W − fitted‖ / ‖W‖; 0 for a kernel of zeros that is matched."""
     fitted = collapse_kernel(plan, parameters)
     norm, rest = weight.double().norm(), (weight.double() - fitted.weight.double()).norm()
     return float(rest / norm) if norm > 0 else float(rest)
 
 
 def _crop_rows(plan: LayerPlan, weight: Tensor) -> list[Tensor]:
-    """Yield each group the rows of its filters, cut to its taps."""
+    """Return for each group the rows of its filters, cropped to its taps."""
     kernels: list[Tensor] = []
     row = 0
     for group in plan.stages[0].groups:
@@ -86,7 +86,7 @@ def _crop_rows(plan: LayerPlan, weight: Tensor) -> list[Tensor]:
 
 
 def _take_taps(kernel: Tensor, plan: LayerPlan, stage: int, number: int) -> Tensor:
-    """Cut a kernel over the stage's window to the taps of one of its groups."""
+    """Crop a kernel of the stage's window to the taps of one of its groups."""
     group, support = plan.stages[stage].groups[number], _support(plan, stage, number)
     return kernel.flatten(2)[:, :, support.to(kernel.device)].reshape(*kernel.shape[:2], *group.kernel)
 
@@ -136,7 +136,7 @@ def _fold(plan: LayerPlan, join: Tensor, stage: int) -> Tensor:
 
 
 def _start(matrix: Tensor, supports: Tensor, filters: Sequence[int]) -> Tensor:
-    """Return J from the columns that tell the groups apart, exactly where the plan can represent the kernel.
+    """Return J from the columns that separate the groups, exactly where the plan can represent the kernel.
 
     A group shows alone in those of its columns that no group has but such as contain all of it; what these, done
     before it, explain of the columns is taken out first.
@@ -184,7 +184,7 @@ def _pseudo_inverse(matrix: Tensor) -> Tensor:
 
 
 def _balanced(join: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
-    """Shares the scale of each basis filter evenly between it and its column of the join."""
+    """Split the scale of each basis filter evenly between it and its column of the join."""
     left, right = join.norm(dim=0), basis.norm(dim=1)
     scale = torch.where((left > 0) & (right > 0), (right / left.clamp_min(1e-300)).sqrt(), torch.ones_like(left))
     return join * scale, basis / scale[:, None]
@@ -209,7 +209,7 @@ def _fit_chain(plan: LayerPlan, weight: Tensor) -> list[list[Tensor]]:
 def _with_biases(
     plan: LayerPlan, kernels: Sequence[Sequence[Tensor]], weight: Tensor, bias: Tensor | None
 ) -> list[list[GroupParameters]]:
-    """Add biases: the kernel's own behind the last stage, none before; in the kernel's type and place."""
+    """Add biases: the kernel's own after the last stage, zeros before; in the kernel's dtype, on its device."""
     result: list[list[GroupParameters]] = []
     for index, (stage, group_kernels) in enumerate(zip(plan.stages, kernels, strict=True)):
         pairs: list[GroupParameters] = []

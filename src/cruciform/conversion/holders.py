@@ -1,4 +1,4 @@
-"""Finds what else holds a module or its weights: references that exchanging the module would not reach."""
+"""Find other references to a module or its weights, which replacing the module would not reach."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -15,7 +15,7 @@ Span = tuple[tuple[str, int], int, int]
 
 
 class Targets:
-    """Modules that are to be replaced, known by their identity, and by that and the memory of their parameters.
+    """Modules to be replaced, recognized by identity and by the memory of their parameters.
 
     Args:
         modules: The modules by their names.
@@ -49,9 +49,9 @@ class Targets:
 
 
 def hidden_references(root: nn.Module, targets: Mapping[str, nn.Module]) -> Iterator[tuple[str, str, str]]:
-    """Yield (name of the module, what of it, where) for what is also kept where surgery does not reach.
+    """Yield (name of the module, what of it, where) for references that surgery does not reach.
 
-    A plain list of layers or of weights, for instance, or a layer's method: the network would go on using the old ones.
+    A plain list of layers or of weights, for instance, or a layer's method: the network would keep using the old ones.
     """
     wanted, known = Targets(targets), {id(module) for module in root.modules()}
     seen: dict[int, Any] = {}

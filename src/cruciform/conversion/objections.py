@@ -1,4 +1,4 @@
-"""What speaks against a replacement: filters that look past most of the input, or cost more than the window did."""
+"""Warnings about a replacement: filters that skip most of the input, or cost more than the dense layer."""
 
 from itertools import product
 from math import prod
@@ -6,11 +6,11 @@ from math import prod
 from cruciform.plan import LayerPlan, embedding_offset
 
 LEAST_READ = 0.5
-"""The share of input positions below which a layer is said to skip them."""
+"""The fraction of input positions read below which there is a warning."""
 
 
 def objection(plan: LayerPlan, before: int, after: int) -> str:
-    """Return what speaks against a plan, mostly nothing.
+    """Return a warning about a plan, mostly none.
 
     Args:
         plan: What is to replace a convolution.
@@ -20,12 +20,12 @@ def objection(plan: LayerPlan, before: int, after: int) -> str:
     found = [_blindness(plan), _skipping(plan)]
     if after > before:
         found.append(f"it costs {after / max(1, before):.1f} times as much as the dense layer")
-    told = "; ".join(filter(None, found))
-    return f"{told}; protect it to keep it dense" if told else ""
+    reasons = "; ".join(filter(None, found))
+    return f"{reasons}; protect it to keep it dense" if reasons else ""
 
 
 def _blindness(plan: LayerPlan) -> str:
-    """Report along which axes of the window no filter looks any more, as where there were too few for all shapes."""
+    """Return the axes along which no filter extends, as with too few filters for all shapes."""
     blind = [
         axis
         for axis, extent in enumerate(plan.spec.kernel)
@@ -36,7 +36,7 @@ def _blindness(plan: LayerPlan) -> str:
 
 
 def _skipping(plan: LayerPlan) -> str:
-    """Report where large steps leave most of the input unread: a cross in each 16×16 patch sees an eighth of it."""
+    """Return a warning if a large stride leaves most of the input unread: a cross in a 16×16 patch reads an eighth."""
     window = prod(
         min(step, extent) for step, extent in zip(plan.spec.stride, plan.spec.kernel, strict=True)
     )  # what the window reads of each step

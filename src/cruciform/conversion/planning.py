@@ -1,4 +1,4 @@
-"""Plans a conversion: what the rules make of each convolution, and what can't be done."""
+"""Plan a conversion: apply the rules to every convolution."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ SchemeChoice = str | Scheme | Mapping[str, str | Scheme]
 
 @dataclass(frozen=True)
 class Rules:
-    """What to convert into what.
+    """Rules of a conversion.
 
     Attributes:
         scheme: One for all, or from name patterns to schemes, of which the first that matches counts.
@@ -40,7 +40,7 @@ class Rules:
 
 
 def plan_by(model: nn.Module, rules: Rules) -> ConversionReport:
-    """Return what rules make of each convolution of a network, or raises where that can't be done."""
+    """Return the conversion table of a network by rules; raise if it can't be converted so."""
     refuse_unready(model)
     refuse_wrapper(model)
     counted = profile(model, rules.input_size) if rules.input_size is not None else None
@@ -65,7 +65,7 @@ def plan_by(model: nn.Module, rules: Rules) -> ConversionReport:
 
 
 def _refuse_idle_patterns(rules: Rules, names: Sequence[str]) -> None:
-    """Raise if a pattern matches no convolution: it is a slip, and would be ignored in silence."""
+    """Raise if a pattern matches no convolution: it is a typo, and would be ignored silently."""
     if isinstance(rules.protect, str):
         raise ConversionError(f"protect must be a list of patterns: protect=[{rules.protect!r}]")
     patterns = [*rules.protect, *(rules.scheme if isinstance(rules.scheme, Mapping) else ())]
@@ -78,7 +78,7 @@ def _refuse_idle_patterns(rules: Rules, names: Sequence[str]) -> None:
 
 
 def _idle_patterns(rules: Rules, rows: Sequence[LayerChange]) -> Iterator[str]:
-    """Yield what to say of each pattern that matches convolutions, but decides about none of them."""
+    """Yield a warning for each pattern that matches convolutions without any effect."""
     schemes = list(rules.scheme) if isinstance(rules.scheme, Mapping) else []
     for source, patterns in (("protect", list(rules.protect)), ("the scheme", schemes)):
         for index, pattern in enumerate(patterns):
@@ -98,7 +98,7 @@ def _all_taken(rows: Sequence[LayerChange], patterns: Sequence[str]) -> bool:
 
 
 def _refuse_entangled(model: nn.Module, replaced: Mapping[str, nn.Module]) -> None:
-    """Raise if something besides its places holds on to a convolution that is to be replaced, or to its weights."""
+    """Raise if a convolution that is to be replaced, or its weights, are referenced elsewhere."""
     for name, what, place in hidden_references(model, replaced):
         raise ConversionError(
             f"{what or 'the network'} is also referenced in {place}, where it can't be replaced, so the network would "

@@ -1,6 +1,6 @@
-"""Surgery: finds every place where a module hangs in a network, and puts another there. It knows no convolution.
+"""Surgery: find every place of a module in a network, and replace it there. It is independent of convolutions.
 
-Keyed by identity: a module that hangs in two places is found once, with both, and replaced in both.
+Modules are keyed by identity: one that is used in two places is found once, with both, and replaced in both.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ WRAPPERS = {
 
 @dataclass
 class FoundModule:
-    """A module and all places where it hangs.
+    """A module and all places where it is used.
 
     Attributes:
         module: Itself.
@@ -74,7 +74,7 @@ def replace_modules_(root: nn.Module, replacements: Mapping[int, nn.Module]) -> 
 
 
 def refuse_wrapper(root: nn.Module) -> None:
-    """Raise if the network is wrapped in something that would not notice the surgery."""
+    """Raise if the network is wrapped in a module that surgery would not reach."""
     for module in root.modules():
         advice = WRAPPERS.get(type(module).__name__)
         if advice:

@@ -1,4 +1,4 @@
-"""Runs a network before and after its conversion, in evaluation and in training mode, at a known or guessed size."""
+"""Run a network before and after its conversion, in evaluation and in training mode, at a known or guessed size."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,7 +45,7 @@ class Trial:
 
     Attributes:
         input_size: On an input of these channels and spatial sizes.
-        guessed: Whether nobody gave that size.
+        guessed: Whether that size is a guess.
         outputs: The shapes that it returned, by mode.
         failures: Why it does not run, in the other modes.
         used: The parameters that it used, by name, in any mode.
@@ -66,7 +66,7 @@ def try_out(
     known: Mapping[str, Shapes] | None = None,
     old: Mapping[int, str] | None = None,
 ) -> Trial:
-    """Run a network in each mode, and leaves it and all random numbers as they were.
+    """Run a network in each mode, and restore its state and all random generators.
 
     Args:
         model: The network.
@@ -100,7 +100,7 @@ def try_out(
 
 
 def guess_trial(model: nn.Module) -> Trial | str:
-    """Try a network out at the first size that it runs at in evaluation mode, or returns why there is none."""
+    """Try common input sizes until the network runs; return the trial, or why there is none."""
     try:
         signature(model.forward).bind(object())
     except (TypeError, ValueError):
@@ -152,7 +152,7 @@ def _run(
 
 
 class _Uses(TorchFunctionMode):
-    """Notes which parameters are used, and refuses those that nothing may use any more."""
+    """Record which parameters are used, and refuse old ones."""
 
     def __init__(self, old: Mapping[int, str], used: set[str]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Holds a converted network to its report: it must run, return what it returned, and cost what was promised."""
+"""Verify a converted network: it must run, keep its output shapes, and have the MACs of its conversion table."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +14,7 @@ from cruciform.measure.macs import profile
 def verify_conversion(
     model: nn.Module, before: Trial, *, new: Mapping[int, str], old: Mapping[int, str]
 ) -> Verification:
-    """Run a converted network as it was run before, in every mode in which it ran.
+    """Run a converted network in every mode in which it ran before.
 
     Args:
         model: The converted network.
@@ -40,11 +40,11 @@ def verify_conversion(
 
 
 def count_again(model: nn.Module, report: ConversionReport) -> ConversionReport:
-    """Count a network after its conversion, where it was counted before, and returns the report with that.
+    """Count a network after its conversion, where it was counted before, and return the report with that.
 
     Raises:
         ConversionError: It does not run any more, or returns something of another shape.
-        CountError: It costs something else than the report says.
+        CountError: Its MACs differ from the conversion table.
     """
     if report.counted is None or not report.replaced:
         return report
@@ -65,7 +65,7 @@ def count_again(model: nn.Module, report: ConversionReport) -> ConversionReport:
 
 
 def _why_it_fails(error: BaseException, mode: str, new: Mapping[int, str]) -> str:
-    """Names the layer that the network looks into, where it does: it would find other weights there, or none."""
+    """Return the message for a converted network that fails, with the layer whose attributes it reads."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, AttributeError) and id(cause.obj) in new:

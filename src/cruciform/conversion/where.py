@@ -13,14 +13,14 @@ from cruciform.spec import ConvSpec
 
 @dataclass(frozen=True)
 class ConvLayer:
-    """What a rule sees of a convolution.
+    """A convolution as predicates see it.
 
     Attributes:
         names: Its dotted names: more than one where it is shared.
         spec: What it computes.
         index: Its number among the network's convolutions, from 0, in the order of the network.
         count: How many convolutions there are.
-        share: Its share of the network's multiply-accumulates; None where no input size was given.
+        share: Its fraction of the network's multiply-accumulates; None where no input size was given.
     """
 
     names: tuple[str, ...]
@@ -31,14 +31,14 @@ class ConvLayer:
 
 
 class Where:
-    """A predicate that can say in words what it asks for."""
+    """A predicate on a convolution, with a description."""
 
     def __init__(self, test: Callable[[ConvLayer], bool], text: str) -> None:
         self._test = test
         self.text = text
 
     def __call__(self, layer: ConvLayer) -> bool:
-        """Return whether the layer is one of those asked for."""
+        """Return whether the layer matches."""
         return self._test(layer)
 
     def __and__(self, other: "Where") -> "Where":
@@ -62,12 +62,12 @@ def named(*patterns: str) -> Where:
 
 
 def kernel(at_least: int) -> Where:
-    """Convolutions with a window of at least this extent along two axes."""
+    """Convolutions with a kernel of at least this size along two axes."""
     return Where(lambda layer: sorted(layer.spec.kernel)[-2:][0] >= at_least, f"a kernel of at least {at_least}")
 
 
 def channels(at_least: int) -> Where:
-    """Convolutions with at least so many input and output channels."""
+    """Convolutions with at least this many input and output channels."""
     return Where(
         lambda layer: min(layer.spec.in_channels, layer.spec.out_channels) >= at_least, f"at least {at_least} channels"
     )
@@ -84,7 +84,7 @@ def last() -> Where:
 
 
 def share(at_least: float) -> Where:
-    """Convolutions with at least this share of the network's multiply-accumulates, from 0 to 1."""
+    """Convolutions with at least this fraction of the network's multiply-accumulates, from 0 to 1."""
 
     def test(layer: ConvLayer) -> bool:
         if layer.share is None:

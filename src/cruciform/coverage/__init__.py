@@ -1,1 +1,1 @@
-"""Coverage as a number: every network of the libraries that users have, converted, or the reason why not."""
+"""Coverage: convert every network of timm, torchvision and MONAI, or record why not."""

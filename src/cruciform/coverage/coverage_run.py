@@ -1,4 +1,4 @@
-"""Walks all networks of some sources with two child processes; what is done is kept, so that a run can be resumed."""
+"""Convert all networks of some sources in two child processes; a journal makes runs resumable."""
 
 import json
 import queue
@@ -34,7 +34,7 @@ def cover(
     processes: int = 2,
     report: Callable[[Finding], None] = lambda finding: None,
 ) -> list[Finding]:
-    """Examine all networks that the journal does not hold yet, and returns the findings of all.
+    """Examine all networks that the journal does not hold yet, and return the findings of all.
 
     What was found with other versions, or failed, is examined again.
 
@@ -56,7 +56,7 @@ def cover(
     journal.parent.mkdir(parents=True, exist_ok=True)
     if journal.exists() and not read_bytes(journal).endswith(b"\n"):
         with journal.open("a", encoding="utf-8") as file:
-            file.write("\n")  # behind a line that was cut off, or the next would be lost with it
+            file.write("\n")  # after a truncated line, or the next would be lost with it
 
     def keep(request: CoverageRequest, finding: Finding) -> None:
         with lock, journal.open("a", encoding="utf-8") as file:
@@ -88,7 +88,7 @@ def list_networks(libraries: Sequence[str]) -> list[str]:
 
 
 def read_findings(journal: Path, today: Mapping[str, str]) -> Iterable[tuple[CoverageRequest, Finding]]:
-    """Yield what was asked, and found by these versions without a failure; a line that was cut off is passed over."""
+    """Yield what was asked, and found by these versions without a failure; a truncated line is skipped."""
     if journal.exists():
         for line in read_text(journal).splitlines():
             try:
@@ -159,7 +159,7 @@ class _Child:
         self._process.kill()
 
     def end(self) -> str:
-        """End the child and returns how it ended."""
+        """End the child and return how it ended."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:

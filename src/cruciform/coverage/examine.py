@@ -25,7 +25,7 @@ LARGEST_BACKWARD = 60_000_000  # and of one whose backward pass is run
 
 @dataclass
 class Finding:
-    """What was found of one network.
+    """The result for one network.
 
     Attributes:
         reference: Source and name.
@@ -35,7 +35,7 @@ class Finding:
         backward: Whether every replaced layer got a finite gradient; None where it was not asked for.
         params: Its parameters.
         macs_before: Its multiply-accumulates.
-        macs_after: Those of the converted network, counted anew.
+        macs_after: Those of the converted network, counted again.
         replaced: How many convolutions were replaced.
         skipped: How many could not be, by their reason.
         failure: What went wrong, where something did.
@@ -114,7 +114,7 @@ def _examine(finding: Finding, scheme: str, *, on_meta: bool) -> None:
 
 
 def is_eligible(module: nn.Module) -> bool:
-    """Return whether a module is a convolution with groups=1 and two or more extents above 1."""
+    """Return whether a module is a convolution with groups=1 and a kernel longer than 1 along two axes or more."""
     return (
         isinstance(module, PLAIN_CONVOLUTIONS)
         and module.groups == 1

@@ -1,4 +1,4 @@
-"""What a run of coverage comes to: numbers for each library, and a table for the docs."""
+"""Summarize coverage: numbers per library, and a page for the docs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -56,12 +56,12 @@ class Tally:
 
     @property
     def share(self) -> float:
-        """The share of the eligible that convert."""
+        """The fraction of eligible networks that convert."""
         return self.converted / self.eligible if self.eligible else 1.0
 
     @property
     def passed(self) -> bool:
-        """Whether nearly all that could be converted were, and nearly all could be built at all."""
+        """Whether nearly all eligible networks convert, and nearly all can be built."""
         return self.share >= GOAL and len(self.failed) <= (1 - GOAL) * self.networks
 
 
@@ -84,7 +84,7 @@ def tally(findings: Iterable[Finding]) -> list[Tally]:
 
 
 def is_covered(finding: Finding) -> bool:
-    """Return whether a network converts as promised."""
+    """Return whether a network converts correctly."""
     return finding.eligible and finding.converted and finding.same_shapes and not finding.failure
 
 

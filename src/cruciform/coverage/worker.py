@@ -17,7 +17,7 @@ _DECLARED: list[torch.library.Library] = []  # declarations live as long as what
 
 
 def load_torchvision() -> None:
-    """Load torchvision, where it is installed, and where need be with its two compiled operators declared first."""
+    """Load torchvision, where it is installed; declare its two compiled operators first if they are missing."""
     try:
         import torchvision
     except ImportError:

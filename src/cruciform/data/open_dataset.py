@@ -12,7 +12,7 @@ ROOT = "CRUCIFORM_DATA"
 
 def open_dataset(kind: str, opening: Opening) -> Source:
     """Open one split of a data set."""
-    source = DATASETS.get(kind).open(opening._replace(path=find_data(opening.path)))
+    source = DATASETS.get(kind).open_split(opening._replace(path=find_data(opening.path)))
     if opening.short_side is not None and isinstance(source, ArraySource):
         raise DataError(
             f"data.short_side={opening.short_side} can't be set: the images of {kind} have a fixed size, "

@@ -116,9 +116,7 @@ def list_items(images: Path) -> Listing:
 
 def _rows(table: Path) -> Iterator[tuple[Path, str, str]]:
     try:
-        with io.TextIOWrapper(
-            open_regular(table), "utf-8-sig", newline=""
-        ) as file:  # spreadsheets write a byte order mark
+        with io.TextIOWrapper(open_regular(table), "utf-8-sig", newline="") as file:  # spreadsheets write a BOM
             reader = csv.DictReader(file)
             if not {"path", "label"} <= set(reader.fieldnames or ()):
                 raise DataError(f"{table} needs the columns path and label, not {', '.join(reader.fieldnames or ())}")
@@ -127,9 +125,7 @@ def _rows(table: Path) -> Iterator[tuple[Path, str, str]]:
                 # Files are copied without decoding, so they must at least be named as images.
                 if not (name and label) or Path(name).suffix.lower() not in SUFFIXES:
                     names = ", ".join(sorted(SUFFIXES))
-                    raise DataError(
-                        f"{table}, line {reader.line_num}: needs a path with the suffix {names}, and a label"
-                    )
+                    raise DataError(f"{table}, line {reader.line_num}: needs a path ending in {names}, and a label")
                 yield table.parent / name, name, label
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{table} can't be read as a table: {error}") from error

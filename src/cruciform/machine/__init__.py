@@ -1,1 +1,1 @@
-"""The machine: what its processor has instructions for, and how freed memory is kept."""
+"""This machine: processor features, and memory settings."""

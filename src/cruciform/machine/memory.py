@@ -1,7 +1,7 @@
-"""Keeps freed memory for the next step, in place of giving it back to the system and asking for it again.
+"""Keep freed memory for the next step instead of returning it to the system.
 
-Every step, of training or of judging, allocates and frees the same large tensors. glibc maps each of them anew, and the
-system fills its pages with zeros: up to a third of a training step on a CPU.
+Every step, of training or evaluation, allocates and frees the same large tensors. glibc maps each of them again, and
+the system fills its pages with zeros: up to a third of a training step on a CPU.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ NEVER, NONE = -1, 0
 
 
 def keep_freed_memory() -> bool:
-    """Report the C library so, for this process; returns whether there is one to tell."""
+    """Set it for this process; return whether the C library is glibc."""
     if sys.platform != "linux":
         return False
     library = ctypes.CDLL(None)

@@ -1,6 +1,6 @@
-"""The processor: its name, and which short numbers it computes with instructions of its own.
+"""The processor: its name, and which data types it has instructions for.
 
-Engines also compute in 16 bits where the processor can't: in 32 bits, with a rounding before and behind each operation.
+Engines also compute in bfloat16 where the processor can't: in float32, rounding before and after each operation.
 That is right, and slower than 32 bits throughout. Two processors of one name may differ in it.
 """
 
@@ -15,23 +15,23 @@ INSTRUCTIONS = {
 OTHER_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimd", "asimddp", "i8mm", "sve")
 """More that speeds depend on."""
 CPUINFO = Path("/proc/cpuinfo")
-"""Where Linux tells of its processors; other systems have no such file."""
+"""Linux's file about its processors; other systems have none."""
 _FIELDS = ("flags", "Features")  # x86, ARM
 
 
 def name() -> str:
-    """Return what the processor calls itself."""
+    """Return the name of the processor."""
     return _fields().get("model name") or platform.processor() or "unknown"
 
 
 def instructions() -> list[str]:
-    """Return which of INSTRUCTIONS and OTHER_FEATURES the processor has; none where the system does not tell."""
+    """Return which of INSTRUCTIONS and OTHER_FEATURES the processor has; none where it is unknown."""
     known = {*OTHER_FEATURES, *(flag for flags in INSTRUCTIONS.values() for flag in flags)}
     return sorted(known & _flags())
 
 
 def emulation(precision: str) -> str | None:
-    """Return in words why a precision is slow on this processor, or None where it is not, or the system does not tell.
+    """Return why a precision is slow on this processor; None where it is not, or unknown.
 
     Args:
         precision: A key of INSTRUCTIONS; others are never emulated.
@@ -51,7 +51,7 @@ def _flags() -> set[str]:
 
 
 def _fields() -> dict[str, str]:
-    """Return what Linux tells of the first core."""
+    """Return the fields of the first core in Linux's file."""
     if not CPUINFO.exists():
         return {}
     first = CPUINFO.read_text("utf-8").partition("\n\n")[0]

@@ -1,1 +1,1 @@
-"""Instruments: what a network costs, and whether it can be trained."""
+"""Measurements: MACs and parameters, gradients, filters, latency."""

@@ -1,4 +1,4 @@
-"""Multiply-accumulates of one call from its arguments alone: arithmetic, with nothing taken from its result.
+"""Multiply-accumulates of one call, computed from its arguments alone.
 
 Counted are convolutions and matrix products, as everybody counts them: one multiply-accumulate (MAC) is one
 multiplication and one addition, so FLOPs are twice as many. Element-wise work, pooling, normalization and biases
@@ -26,7 +26,7 @@ class Work(NamedTuple):
 
 
 def work_of(call: Call) -> Work | None:
-    """Return the work of a call, or None where the call is not of a kind that is counted."""
+    """Return the work of a call, or None if it is not counted."""
     if call.module is not None:
         return planned_work(call.module.plan, first_argument(call))
     formula = FORMULAS.get(call.operation)
@@ -169,8 +169,8 @@ DOTS = "₀₁₂₃₄₅₆₇₈₉"
 
 
 def _spell_out(term: str, axes: int) -> str:
-    before, dots, behind = term.partition("...")
-    return before + (DOTS[: axes - len(before + behind)][::-1] if dots else "") + behind
+    before, dots, after = term.partition("...")
+    return before + (DOTS[: axes - len(before + after)][::-1] if dots else "") + after
 
 
 LEADING = (

@@ -1,4 +1,4 @@
-"""Runs a network without computing anything: on the meta device, with copies of its tensors there."""
+"""Run a network on the meta device, without computing anything."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -17,13 +17,13 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 def zero_input(model: nn.Module, input_size: Sequence[int], device: torch.device, *, batch: int = 1) -> Tensor:
-    """Return zeros of the type that a network computes in: so many inputs of these channels and spatial sizes."""
+    """Return a batch of zeros in the dtype of a network, with these channels and spatial sizes."""
     dtype = next((tensor.dtype for tensor in model.parameters() if tensor.is_floating_point()), torch.float32)
     return torch.zeros(batch, *input_size, device=device, dtype=dtype)
 
 
 def call_with(model: nn.Module, state: dict[str, Tensor], x: Tensor) -> Any:
-    """Run a network with the tensors of ``state_on`` in place of its own, and returns its output."""
+    """Run a network with the tensors of ``state_on`` in place of its own, and return its output."""
     # The fused kernels of attention are nothing that the dispatcher's counter knows; its plain form is.
     with sdpa_kernel(SDPBackend.MATH):
         # A module that stands in two places is named once: torch would exchange its tensors twice, and leave it so.
@@ -37,7 +37,7 @@ def state_on(model: nn.Module, device: torch.device) -> dict[str, Tensor]:
     for name, module in model.named_modules():
         own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
         for key, tensor in own:
-            # Detached: torch's counter follows tensors that require a gradient, and stumbles where none is recorded.
+            # Detached: torch's counter follows tensors that require a gradient, and fails where none is recorded.
             # Buffers are copied: in training they change.
             there.setdefault(id(tensor), tensor.detach().to(device, copy=key in module._buffers))
             state[f"{name}.{key}" if name else key] = there[id(tensor)]
@@ -58,7 +58,7 @@ def let_norms_run_on_one_input(model: nn.Module) -> None:
 
 @contextmanager
 def same_random_numbers() -> Iterator[None]:
-    """Let whoever draws random numbers after the block draw those that he would have drawn without it."""
+    """Restore the states of the random number generators after the block."""
     state = random.getstate()
     try:
         with torch.random.fork_rng(devices=[]):

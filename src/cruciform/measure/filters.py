@@ -1,4 +1,4 @@
-"""What the filters of a network have become: basis filters, the kernels that they add up to, and what does the work.
+"""The filters of a network: basis filters, their equivalent kernels, and the energy of every filter group.
 
 Symbols: ``d`` filters of a layer, ``c`` channels that each reads. The *kernel* of a layer is the dense one, (d, c,
 window), that its plan is equal to; biases are left out. Of it come
@@ -6,8 +6,8 @@ window), that its plan is equal to; biases are left out. Of it come
 - the **spectrum**: the singular values of the kernel as a d × (c·window) matrix, a row for each filter, and their
   **effective rank** exp(−Σ pᵢ ln pᵢ), pᵢ = σᵢ / Σσ (Roy and Vetterli, 2007): how many directions the filters fill;
 - the **spatial rank**: the same of every h × w slice, averaged: 1 for a line, up to 2 for a cross, up to k;
-- the **energy of a group**: the squared norm of the kernel with all other groups of its stage set to zero, as a share
-  of the sum over the groups. What several groups do to the same tap is no group's, so shares are of that sum.
+- the **energy of a group**: the squared norm of the kernel with all other groups of its stage set to zero, as a
+  fraction of the sum over the groups. What several groups do to the same tap is no group's, so shares are of that sum.
 """
 
 import fnmatch
@@ -42,7 +42,7 @@ class GroupFilters:
         stage: The stage that it is in.
         shape: Of its filters, as ``3×1``.
         weight: (d, c, extents).
-        energy: The share of the work that it does among the groups of its stage; None where it can't be told.
+        energy: Its fraction of the energy of its stage; None where there is no equivalent kernel.
     """
 
     stage: int
@@ -60,7 +60,7 @@ class LayerFilters:
         plan: What it computes.
         groups: Its filter groups, stage by stage.
         kernel: What they add up to, (d, c, window); None where there is no equal kernel.
-        spectrum: Singular values as shares of the largest, falling; empty without a kernel.
+        spectrum: Singular values divided by the largest, descending; empty without a kernel.
         effective_rank: Of the spectrum; None without a kernel.
         spatial_rank: Mean effective rank of the slices of a 2-D kernel; None where there are none.
         why_not: Why there is no equal kernel; empty where there is one.
@@ -93,7 +93,7 @@ class LayerFilters:
 
 
 def network_filters(model: nn.Module, pattern: str = "*") -> list[LayerFilters]:
-    """Look at every layer that has a window of more than one tap.
+    """Return the filters of every layer with a kernel larger than 1.
 
     Args:
         model: The network.
@@ -111,7 +111,7 @@ def network_filters(model: nn.Module, pattern: str = "*") -> list[LayerFilters]:
 
 
 def layer_filters(name: str, layer: nn.Module) -> LayerFilters:
-    """Look at one layer: a convolution of torch, or one of basis filters."""
+    """Return the filters of one layer: a convolution of torch, or one of basis filters."""
     plan = plan_of(layer)
     if plan is None:
         raise OptionError(f"{name} is a {type(layer).__name__}, which has no filters; choose a convolution")
@@ -162,12 +162,12 @@ def _effective_ranks(values: Tensor) -> Tensor:
 def _spatial_rank(kernel: Tensor) -> float:
     values = torch.linalg.svdvals(kernel.flatten(0, 1))
     ranks = _effective_ranks(values)
-    alive = ranks > 0  # slices that are zero say nothing of shapes
+    alive = ranks > 0  # zero slices have no shape
     return float(ranks[alive].mean()) if bool(alive.any()) else 0.0
 
 
 def _energies(plan: LayerPlan, weights: Weights, stage: int) -> list[float]:
-    """Return the share of each group of a stage."""
+    """Return the fraction of the energy of each group of a stage."""
     alone = []
     for chosen in range(len(weights[stage])):
         others = [w if n == chosen else torch.zeros_like(w) for n, w in enumerate(weights[stage])]

@@ -1,27 +1,27 @@
-"""The doctor: can this network be trained as it is initialized?
+"""The doctor: whether a network can be trained from its initial weights.
 
 One forward pass on noise and one backward pass, measured at every *block*: a convolution with the normalization
-and non-linearity behind it. A block's **gradient ratio** is the energy of the gradient that leaves it at its input
+and non-linearity after it. A block's **gradient ratio** is the energy of the gradient that leaves it at its input
 over the energy of the one that enters at its output, energy being the sum of squares over positions, averaged over
 channels. For a layer that keeps the size this is the ratio of variances that the paper's appendix sets to 1; a
 stride or a max pooling, which only thin a gradient out, count as 1.
 
 As the paper does, and mean-field theory after it, the gradient is taken to be independent of the activations: at
-every block's output it is replaced by noise of the same energy before it goes on. (The true gradient behind a max
-pooling favors active units, so it grows by up to 2 more there, whatever the initial weights.)
+every block's output it is replaced by noise of the same energy before it is propagated further. (The true gradient
+after a max pooling favors active units, so it grows by up to 2 more there, whatever the initial weights.)
 
 **The verdict** rests on the *gradient over depth*: the energy at the output of the first block over that at the
 output of the last, along the deepest path, with all that stands between them: skip connections, branches, pooling.
 In a chain of blocks it is the product of their ratios but for the first, whose input is the image. Over L blocks it
-must lie within 10^±max(1, √(L/7)): a factor 10 for the seven blocks of the paper's VGG networks, growing as a
+must be within 10^±max(1, √(L/7)): a factor 10 for the seven blocks of the paper's VGG networks, growing as a
 random walk of per-block deviations does, for deep ones. A normalization lets the gradient grow whatever the initial
 weights, by π/(π−1) = 1.47 in front of a ReLU (Yang et al., "A mean field theory of batch normalization", ICLR 2019),
 and networks of up to about 50 such layers train all the same: so much more is allowed for each normalization on the
 path, for 50 at the most.
 
-**Only starting points are judged.** Training moves weights away from every rule of initialization, and a network that
-has learnt may well have a gradient over depth outside the band. On trained weights the ratios are shown and there is
-no verdict and no advice.
+**Only initial weights get a verdict.** Training moves weights away from every rule of initialization, and a network
+that has learnt may well have a gradient over depth outside the band. On trained weights the ratios are shown and there
+is no verdict and no advice.
 """
 
 import math
@@ -50,14 +50,14 @@ TRAINED = "no verdict: the weights are trained, and the doctor checks initial we
 
 @dataclass(frozen=True)
 class MeasuredBlock:
-    """A convolution and what belongs to it.
+    """A convolution with the normalization and non-linearity after it.
 
     Attributes:
         name: The convolution's layer.
         gradient_ratio: Energy of the gradient at its input over that at its output.
         activation_ratio: Variance of its output over that of its input.
-        gradient_level: Energy of the gradient at its output over that behind the last block.
-        on_path: Whether it lies on the deepest path.
+        gradient_level: Energy of the gradient at its output over that after the last block.
+        on_path: Whether it is on the deepest path.
     """
 
     name: str
@@ -68,14 +68,14 @@ class MeasuredBlock:
 
     @property
     def ratios(self) -> tuple[str, str]:
-        """Both ratios in short; a dash where no gradient arrives, so that there is none."""
+        """Both ratios in short; a dash where no gradient arrives."""
         gradient = "–" if math.isnan(self.gradient_ratio) else f"{self.gradient_ratio:.3g}"
         return gradient, f"{self.activation_ratio:.3g}"
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What the doctor found.
+    """The doctor's findings; ``print`` shows them as a table.
 
     Attributes:
         blocks: All blocks in the order in which they ran.
@@ -113,7 +113,7 @@ class Diagnosis:
 
     @property
     def note(self) -> str:
-        """What is to be said of blocks that no gradient reaches; empty where there are none."""
+        """A note about blocks that no gradient reaches; empty where there are none."""
         silent = sum(math.isnan(block.gradient_ratio) for block in self.blocks)
         if not silent:
             return ""
@@ -129,7 +129,7 @@ class Diagnosis:
 
     @property
     def finding(self) -> str:
-        """What the verdict rests on, in a sentence."""
+        """The measurement that the verdict is based on, in a sentence."""
         allowed = "" if self.trained else f" (trainable within {self.low:.3g} to {self.high:.3g})"
         return f"gradient over the depth of {plural(self.depth, 'block')}: {self.gradient_over_depth:.3g}{allowed}"
 
@@ -146,7 +146,7 @@ def diagnose(
     seed: int = 0,
     trained: bool | None = None,
 ) -> Diagnosis:
-    """Measure whether gradients survive their way through a network; ``print`` shows it as a table.
+    """Measure whether gradients vanish or explode in a network; ``print`` shows it as a table.
 
     The network is run as in training; its parameters, buffers, gradients and mode are left as they were.
 
@@ -237,7 +237,7 @@ def _ratio(above: float, below: float) -> float:
 
 @contextmanager
 def _undisturbed(model: nn.Module, seed: int) -> Iterator[None]:
-    """Run the model as in training, with a seed of its own, and puts everything back."""
+    """Run the model in training mode with its own seed, and restore its state."""
     # By the tensors themselves: some networks make buffers, or exchange them, while they run.
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]

@@ -97,7 +97,7 @@ def time_layers(
 
 
 def _dense_stand_in(layer: nn.Module) -> nn.Module | None:
-    """Return the dense convolution in whose place a layer stands, with weights of its own; None where it is none."""
+    """Return a dense convolution with the geometry of a layer of basis filters; None for other layers."""
     if not isinstance(layer, CompositeConv) or layer.plan.is_dense or is_parametrized(layer):
         return None
     like = next(layer.parameters())

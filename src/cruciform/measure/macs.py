@@ -1,4 +1,4 @@
-"""The meter: parameters and multiply-accumulates of any network, per layer and in total, counted in two ways.
+"""Count parameters and multiply-accumulates of any network, per layer and in total, in two independent ways.
 
 One way is arithmetic on plans and arguments (``closed_form``), the other is torch's own counter, which listens at
 the dispatcher to what is really run. They share no code. Where they disagree no total is given: ``CountError``
@@ -66,7 +66,7 @@ BY_SHAPES: dict[Any, Any] = {
 
 
 def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = False) -> Profile:
-    """Count a network.
+    """Count parameters and MACs of a network.
 
     Args:
         model: Any network; it is not changed.
@@ -79,7 +79,7 @@ def profile(model: nn.Module, input_size: Sequence[int], *, training: bool = Fal
     """
     refuse_unready(model)
     input_size = checked_size(input_size)
-    # Networks that a source runs otherwise than their users do say so.
+    # Networks that are counted in another form than users run them have a note.
     notes = [note for module in model.modules() if (note := getattr(type(module), "counted_as", ""))]
     meter = _Meter(model)
     with in_mode(model, training=training), torch.no_grad():
@@ -118,7 +118,7 @@ def _run(model: nn.Module, meter: "_Meter", input_size: Sequence[int], device: t
 
 
 class _Meter(Tracer):
-    """Counts every call twice and compares."""
+    """Count every call twice and compare."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
@@ -180,7 +180,7 @@ def _row(name: str, module: nn.Module) -> LayerCount:
 
 
 def _count_parameters(model: nn.Module, rows: Mapping[str, LayerCount]) -> int:
-    """Count parameters by plan and by tensor, each tensor once, and compares."""
+    """Count parameters by plan and by tensor, each tensor once, and compare."""
     seen: set[int] = set()
     for name, module in model.named_modules():
         own = [p for p in module.parameters(recurse=False) if id(p) not in seen]
@@ -202,6 +202,6 @@ def _count_parameters(model: nn.Module, rows: Mapping[str, LayerCount]) -> int:
 
 
 def _owner(name: str) -> str:
-    """Return the layer whose weight a module computes, as parametrisations do; else the module itself."""
+    """Return the layer whose weight a module computes, as parametrizations do; else the module itself."""
     owner, found, _ = f".{name}".partition(".parametrizations.")
     return owner[1:] if found else name

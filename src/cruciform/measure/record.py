@@ -1,4 +1,4 @@
-"""Writes a measured result as a file that can be committed: numbers with all that is needed to doubt them."""
+"""Write measured results to JSON, with hardware, versions and the command that reproduces them."""
 
 import datetime as dt
 import os
@@ -56,7 +56,7 @@ def today() -> str:
 
 
 def hardware() -> dict[str, Any]:
-    """Return what the machine is, as far as it tells."""
+    """Return a description of the machine."""
     return {
         "processor": processor.name(),
         "instructions": processor.instructions(),
@@ -66,7 +66,7 @@ def hardware() -> dict[str, Any]:
 
 
 def versions(packages: Sequence[str] = ()) -> dict[str, str]:
-    """Return the versions of this library, of what it stands on, and of some packages more."""
+    """Return the versions of this library, its dependencies and some further packages."""
     found = {}
     for package in (*PACKAGES, *packages):
         try:

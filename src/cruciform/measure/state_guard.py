@@ -1,4 +1,4 @@
-"""Runs a network to look at it, and leaves it as it was found."""
+"""Run a network for a measurement, and restore its state."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def in_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
 
 
 def _contents(module: nn.Module) -> _Kept:
-    """Return what a module holds by name, each with a copy of it where it is a container."""
+    """Return the attributes of a module, containers copied."""
     return {name: (value, _copy(value)) for name, value in vars(module).items()}
 
 

@@ -1,6 +1,6 @@
-"""A tape of gradients: finds the blocks of a network while it runs, and measures them on the way back.
+"""Record the blocks of a network in the forward pass, and measure their gradients in the backward pass.
 
-A block is a convolution with the normalization and non-linearity behind it. ``cruciform.measure.gradients`` says
+A block is a convolution with the normalization and non-linearity after it. ``cruciform.measure.gradients`` says
 what is made of the measurements.
 """
 
@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 
 from cruciform.measure.trace import CONVOLUTION_CALLS, Call, Tracer, first_argument, tensors_in
 
-# What may stand behind a convolution and still belong to its block.
+# Operations after a convolution that belong to its block.
 NORMALIZATIONS = frozenset({"batch_norm", "instance_norm", "group_norm", "layer_norm"})
 CONTINUATIONS = NORMALIZATIONS | frozenset(
     "relu relu_ relu6 relu6_ leaky_relu leaky_relu_ elu elu_ selu selu_ celu celu_ gelu silu silu_ mish mish_ tanh "
@@ -98,7 +98,7 @@ class GradientTape(Tracer):
         block = TapedBlock(call.layer or call.operation, self._node(x), _variance(x))
         self.blocks.append(block)
         call.note = block
-        # An alias, so that the gradient through this block alone can be told from that of its neighbors.
+        # An alias, so that the gradient through this block alone can be separated from that of its neighbors.
         alias = x.view_as(x)
         self._listeners.append(alias.register_hook(lambda gradient: _remember(block, gradient)))
         if call.args:
@@ -172,7 +172,7 @@ class GradientTape(Tracer):
         return path
 
     def energy_behind(self, block: TapedBlock) -> float:
-        """Return the energy of the gradient that comes to a block from behind.
+        """Return the energy of the gradient that enters a block at its output.
 
         It is the greatest at any tensor of the same shape and depth as the block's output: where the block stands
         in a branch that is scaled down before it is added, the gradient is that of the sum.

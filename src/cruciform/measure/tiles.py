@@ -33,7 +33,7 @@ def basis_tiles(layer: LayerFilters, count: int) -> list[tuple[str, list[Tile]]]
 
 
 def kernel_tiles(layer: LayerFilters, count: int) -> list[Tile]:
-    """Return tiles of the kernels that the layer is equal to; none where it is equal to none."""
+    """Return tiles of the kernels that the layer is equivalent to; none where there is none."""
     if layer.kernel is None:
         return []
     return [_tile(one, torch.ones_like(one)) for one in strongest_slices(layer.kernel, count)]
@@ -53,7 +53,7 @@ def join_tile(layer: LayerFilters, count: int) -> Tile:
 
 
 def energy_tile(layer: LayerFilters) -> Tile:
-    """Return the share of the kernel's energy at each tap of the window; nothing where there is no kernel."""
+    """Return the fraction of the kernel's energy at each tap; nothing where there is no kernel."""
     if layer.kernel is None:
         return []
     energy = layer.kernel.square().sum((0, 1))
@@ -81,7 +81,7 @@ def _tile(values: Tensor, taps: Tensor) -> Tile:
 
 
 def _flat(values: Tensor) -> Tensor:
-    """Return a line as a row, and a box as its planes side by side."""
+    """Return a 1-D filter as a row, and a 3-D filter as its planes side by side."""
     if values.ndim == 1:
         return values[None]
     return values if values.ndim == 2 else values.transpose(0, 1).flatten(1)

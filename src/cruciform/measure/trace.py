@@ -1,4 +1,4 @@
-"""Watches a network run: every torch function that it calls, by the layer that calls it.
+"""Trace a network: every torch function that it calls, by the layer that calls it.
 
 The meter and the doctor both stand on this. It sees functional calls (``F.conv2d`` in a ``forward``) as well as
 modules, since it listens below both; a ``CompositeConv`` is seen as one call, not as its inner convolutions.
@@ -61,11 +61,11 @@ class Tracer(TorchFunctionMode):
 
     @abstractmethod
     def before(self, call: Call) -> None:
-        """See a call that is about to be made."""
+        """Handle a call before it is made."""
 
     @abstractmethod
     def after(self, call: Call, output: Any) -> None:
-        """See a call that was made."""
+        """Handle a call after it was made."""
 
     def __enter__(self) -> Self:
         for name, module in self._model.named_modules():
@@ -123,13 +123,13 @@ class Tracer(TorchFunctionMode):
 
 
 def first_argument(call: Call) -> Tensor:
-    """Return what a layer or function reads, given by place or by name."""
+    """Return the input of a call, given by position or by name."""
     tensor: Tensor = call.args[0] if call.args else call.kwargs["input"]
     return tensor
 
 
 def checked_size(given: object) -> tuple[int, ...]:
-    """Return channels and spatial size of an input, or raises where that is no such thing."""
+    """Return channels and spatial size of an input, or raise if it is invalid."""
     if isinstance(given, Sequence) and given and all(isinstance(each, Integral) and int(each) > 0 for each in given):
         return tuple(map(int, given))
     shown = f"a tensor of {tuple(given.shape)}" if isinstance(given, Tensor) else repr(given)
@@ -137,7 +137,7 @@ def checked_size(given: object) -> tuple[int, ...]:
 
 
 def on_input(model: nn.Module, input_size: Sequence[int]) -> AbstractContextManager[None]:
-    """Turn what a network stumbles over when it is run into an error that names its input."""
+    """Reraise what a network raises when it is run as a ``ShapeError`` that names its input."""
     what = f"{type(model).__name__} does not run on an input of {tuple(input_size)} (channels, spatial size)"
     unwrap = "; it wraps a network: give model.module" if isinstance(model, PARALLEL) else ""
     return reraise_as(ShapeError, lambda error: f"{what}: {first_line(error)}{unwrap}")

@@ -75,7 +75,7 @@ class CifarFastConfig(NetworkConfig):
 
 
 class Block(nn.Module):
-    """A convolution with a pooling, and others behind it, each with batch norm and GELU."""
+    """A convolution with a pooling, and others after it, each with batch norm and GELU."""
 
     def __init__(self, c: int, d: int, schemes: Sequence[str], *, residual: bool, activation: str) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class CifarFast(Network):
 
     fitted_on = 5_000
     fitted = ("whiten",)
-    # With the paper's deviations a batch norm behind a pooling lets the gradient grow 100-fold, and learning is slower.
+    # With the paper's std, a batch norm after a pooling lets the gradient grow 100-fold, and learning is slower.
     rule = "identity"
 
     def __init__(self, config: CifarFastConfig) -> None:

@@ -1,4 +1,4 @@
-"""Cards: what the paper published of a network, and how each number is to be read to be reproduced."""
+"""Model cards: the paper's published numbers of a network, and how each is reproduced."""
 
 import csv
 import tomllib

@@ -1,4 +1,4 @@
-"""What all families share: a network is built from a config, which is data that is checked when it is made."""
+"""Base classes of all families: a network is built from a config, which is checked when it is created."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -40,10 +40,10 @@ class Network(nn.Module):
         self.config = config
 
     def fit_(self, images: Tensor) -> None:
-        """Take from some training images what is computed from them and not learnt: nothing, unless it says so."""
+        """Set layers that are computed from training images instead of being learned; none by default."""
 
     def check_channels(self, x: Tensor) -> None:
-        """Raise, with what to type, where the input can't be one for this network."""
+        """Raise if the input has the wrong channels or rank."""
         config = self.config
         if x.ndim != 4 or x.shape[1] != config.in_channels:
             raise ShapeError(
@@ -57,7 +57,7 @@ class NetworkConfig(ABC):
     """Base of all configs: the options that every network takes.
 
     Attributes:
-        num_classes: Classes to tell apart.
+        num_classes: Number of classes.
         in_channels: Channels of the images.
         input_size: Height and width of the images that the network is built for.
         smallest_input: Height and width of the smallest images that the family can be built for.

@@ -1,6 +1,6 @@
 """Network-in-Network for CIFAR-10 (the Caffe model) and the paper's members: three blocks of spatial and 1×1 layers.
 
-The paper trains on 30×30 crops: so its counts say, 32×32 images are allowed as well. A ReLU stands behind every
+The paper trains on 30×30 crops: so its counts say, 32×32 images are allowed as well. A ReLU follows every
 convolution, the last one included.
 """
 
@@ -15,7 +15,7 @@ from cruciform.schemes import Scheme
 
 
 class Spatial(NamedTuple):
-    """A spatial layer: the extent of its window, its filters and how it is computed."""
+    """A spatial layer: its kernel size, its filters and how it is computed."""
 
     kernel: int
     filters: int
@@ -40,8 +40,8 @@ class NiNConfig(NetworkConfig):
 
     Attributes:
         blocks: The spatial layers of each block.
-        second_pool: The pooling behind the second block: average in the Caffe model, maximum in the original.
-        dropout: Dropout behind the two poolings.
+        second_pool: The pooling after the second block: average in the Caffe model, maximum in the original.
+        dropout: Dropout after the two poolings.
     """
 
     smallest_input: ClassVar[int] = 16
@@ -88,7 +88,7 @@ class NiN(Network):
                 self.features.add_module(f"pool{number}", pool(3, stride=2, ceil_mode=True))
                 self.features.add_module(f"drop{number}", nn.Dropout(config.dropout))
         self.pool3 = nn.AdaptiveAvgPool2d(1)
-        # The ReLU behind the classes starts open, or it closes for good within some steps, class after class. Softmax
+        # The ReLU after the classes starts open, or it closes for good within some steps, class after class. Softmax
         # does not see a number that is added to all classes.
         classes = f"features.cccp{number}_{index}"
         self.biases, self.exceptions = {classes: OPEN}, {classes: None}

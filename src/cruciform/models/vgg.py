@@ -1,4 +1,4 @@
-"""VGG-11 and what the paper made of it (its table 5): a network is a row of widths and a scheme.
+"""VGG-11 and the paper's variants of it (its table 5): a network is a row of widths and a scheme.
 
 Where the printed table and the published counts disagree both networks exist, ``…_printed`` being the table's.
 """
@@ -25,12 +25,12 @@ class VGGConfig(NetworkConfig):
     """A VGG network.
 
     Attributes:
-        widths: Output channels of the 3×3 layers; a 2×2 max pooling stands behind each inner tuple.
+        widths: Output channels of the 3×3 layers; a 2×2 max pooling follows each inner tuple.
         scheme: How every 3×3 layer is computed.
         global_pool: Whether the last pooling is a global maximum (``gmp``) rather than 2×2.
         stride: Stride of the first layer; the paper trains with 2 on MIT Places.
         hidden: Width of the two hidden fully connected layers.
-        dropout: Dropout behind them.
+        dropout: Dropout after them.
     """
 
     widths: Widths = VGG11
@@ -59,7 +59,7 @@ class VGGConfig(NetworkConfig):
 
 
 class VGG(Network):
-    """3×3 layers in stages, a pooling behind each stage, three fully connected layers."""
+    """3×3 layers in stages, a pooling after each stage, three fully connected layers."""
 
     exceptions = {"fc8": None}  # noqa: RUF012
 

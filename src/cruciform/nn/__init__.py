@@ -1,1 +1,1 @@
-"""Layers that run plans: one module for any plan, its initialization, and its exactly equal forms."""
+"""Layers that run plans: one module for any plan, its initialization, and its exactly equivalent forms."""

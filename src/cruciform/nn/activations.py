@@ -1,7 +1,7 @@
-"""Non-linearities by name: how a layer runs one between its stages, and the gain that makes up for it.
+"""Non-linearities by name: how a layer runs one between its stages, and the gain that compensates it.
 
 The paper's condition (its appendix) keeps the variance of the gradient over a layer and the non-linearity f
-behind it: gain² · E[f'(z)²] = 1 for a standard normal z. So gain² is 2 for a ReLU, 1 for none, and for any
+after it: gain² · E[f'(z)²] = 1 for a standard normal z. So gain² is 2 for a ReLU, 1 for none, and for any
 other f it follows from its slope, integrated here.
 """
 

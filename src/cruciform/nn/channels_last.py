@@ -1,16 +1,16 @@
-"""How tensors lie in memory: with their channels last, which most convolutions prefer."""
+"""Memory format: channels last, with which most convolutions are faster."""
 
 import torch
 from torch import nn
 
 MEMORY_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
-"""By the number of a tensor's axes; any other lies as it is."""
+"""Memory format by number of dimensions; other tensors keep theirs."""
 
 
 def channels_last_(model: nn.Module) -> None:
-    """Lay every tensor out by its own rank: torch's own way knows one rank for a whole network.
+    """Set the memory format of every tensor by its rank; torch's own method takes one rank for a whole network.
 
-    A 1×1 kernel lies right in either layout, but its strides say one: copied, they say that of its gradient, or buckets
+    A 1×1 kernel fits either format, but its strides name one: after a copy it is that of its gradient, or else buckets
     of gradients would be copied at every step and PyTorch would warn of it.
     """
     for tensor in (*model.parameters(), *model.buffers()):

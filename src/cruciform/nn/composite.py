@@ -1,4 +1,4 @@
-"""The one module: runs any plan of any rank. Nobody writes a subclass for a scheme or for a dimension."""
+"""The one module that runs any plan of any rank; there are no subclasses per scheme or dimension."""
 
 from collections.abc import Callable
 from typing import Final, NoReturn
@@ -21,15 +21,15 @@ STRIDED_CONVOLUTIONS: Final[dict[int, Callable[..., Tensor]]] = {1: F.conv1d, 2:
 
 
 class CompositeConv(nn.Module):
-    """A convolution computed as its plan says: a drop-in for ``nn.Conv1d``, ``nn.Conv2d`` and ``nn.Conv3d``.
+    """A convolution computed by a plan: a drop-in replacement for ``nn.Conv1d``, ``nn.Conv2d`` and ``nn.Conv3d``.
 
     Group ``g`` of stage ``s`` has the parameters ``weight_s_g`` and, where the stage has biases, ``bias_s_g``.
-    Initialized by the paper's completed rule for a ReLU behind the layer; see ``cruciform.initialize_``.
+    Initialized by the paper's completed rule for a ReLU after the layer; see ``cruciform.initialize_``.
 
     Args:
         plan: What to compute.
-        device: Where the parameters live.
-        dtype: Their type.
+        device: Device of the parameters.
+        dtype: Data type of the parameters.
         generator: The source of the initial weights; torch's default one where left out.
     """
 
@@ -76,7 +76,7 @@ class CompositeConv(nn.Module):
 
     @property
     def kernel_size(self) -> Ints:
-        """The extents of the window."""
+        """The kernel size along each axis."""
         return self.plan.spec.kernel
 
     @property
@@ -145,7 +145,7 @@ class CompositeConv(nn.Module):
         refuse_script(self)
 
     def dense_kernel(self) -> DenseKernel:
-        """Return the single kernel that is exactly equal to the layer, or raises ``NotLinearError``."""
+        """Return the single kernel that is exactly equivalent to the layer, or raise ``NotLinearError``."""
         return collapse_kernel(self.plan, self.stage_parameters())
 
     def extra_repr(self) -> str:
@@ -158,7 +158,7 @@ class CompositeConv(nn.Module):
 
 
 class _GroupConv:
-    """One filter group as a call: the convolution of torch with the padding that the embedding law asks for."""
+    """One filter group as a call: the convolution of torch with the padding of the embedding law."""
 
     def __init__(self, spec: ConvSpec, group: FilterGroup) -> None:
         pads = group_padding(spec, group)
@@ -180,7 +180,7 @@ class _GroupConv:
 
 
 def pad_or_crop(x: Tensor, pads: Pads, mode: str) -> Tensor:
-    """Pad by each number above 0 in the given mode, and cuts off by each number below 0."""
+    """Pad by each number above 0 in the given mode, and cut off by each number below 0."""
     outward = [max(0, number) for pair in reversed(pads) for number in pair]
     if any(outward):
         x = F.pad(x, outward, mode=mode)

@@ -1,4 +1,4 @@
-"""Exactly equal forms of a layer. Here: the single dense kernel of a plan with nothing non-linear inside.
+"""Exactly equivalent forms of a layer. Here: the single dense kernel of a plan with nothing non-linear inside.
 
 Symbols: ``t`` stages, each with a kernel of shape (d, c, window). Along every axis one stage alone filters (the
 ownership rule of ``cruciform.plan``), so composing stages is a product over channels and an outer one over axes.
@@ -18,7 +18,7 @@ GroupParameters = tuple[Tensor, Tensor | None]
 
 
 class DenseKernel(NamedTuple):
-    """A dense convolution that equals a layer.
+    """The dense convolution that is equivalent to a layer.
 
     Attributes:
         spec: Its geometry: the layer's own, with a larger window and padding where a group reaches out of it.

@@ -1,8 +1,8 @@
-"""Initialization: how wide the initial weights of a plan are drawn.
+"""Initialization: the distributions of the initial weights of a plan.
 
 The paper's rule, σ = sqrt(gain² / Σ hᵢwᵢdᵢ), sums over all groups of a stage, because all of them send gradient
 back to the same input. The paper writes gain² = 2, which is right in front of a ReLU; a stage in front of a
-linear join has none behind it and needs gain² = 1 (measured: with 2 the gradient doubles at every such layer).
+linear join has none after it and needs gain² = 1 (measured: with 2 the gradient doubles at every such layer).
 
 ==================  =============================================  ===============================
 rule                σ² of a group with dᵢ filters of hᵢ×wᵢ         biases
@@ -40,7 +40,7 @@ NORMED_RULE = "pytorch"
 
 @dataclass(frozen=True)
 class Draw:
-    """What the weights of one filter group are drawn from, with zero mean.
+    """The zero-mean distribution of the weights of one filter group.
 
     Attributes:
         shape: Normal with standard deviation ``scale``, or uniform within ±``scale``.
@@ -59,10 +59,10 @@ class Draw:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Where a layer stands in its network, as far as its initial weights depend on it.
+    """The surroundings of a layer that its initial weights depend on.
 
     Attributes:
-        activation: The non-linearity behind the layer, by name; None for none.
+        activation: The non-linearity after the layer, by name; None for none.
         fan_out: n̂ of all that reads the layer's input, where other layers read it too.
     """
 
@@ -128,7 +128,7 @@ def _paper_identity(plan: LayerPlan, around: Surroundings) -> list[list[Draw]]:
 
 
 def _handing_on(plan: LayerPlan, draws: list[list[Draw]]) -> list[list[Draw]]:
-    """Return draws without biases, in which the first filters of every stage hand on their input."""
+    """Return draws without biases, in which the first filters of every stage pass on their input."""
     filters_space = math.prod(plan.spec.kernel) > 1
     changed = []
     for index, stage in enumerate(plan.stages):
@@ -148,7 +148,7 @@ def _passed(spec: ConvSpec, first: int, filters: int) -> dict[int, int]:
 
 
 def _central_tap(spec: ConvSpec, group: FilterGroup) -> Ints:
-    """Return the tap of a group's kernel that lies where the embedding law puts a kernel of one tap."""
+    """Return the tap of a group's kernel at the position where the embedding law puts a kernel of one tap."""
     return tuple(
         (embedding_offset(window, 1, 1) - embedding_offset(window, extent, dilation)) // dilation
         for window, extent, dilation in zip(spec.kernel, group.kernel, group.dilation, strict=True)

@@ -1,4 +1,4 @@
-"""Initializes a whole network, whatever its layers: ours, torch's convolutions and linear layers."""
+"""Initialize a whole network: layers of basis filters, convolutions and linear layers."""
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -33,13 +33,13 @@ def suited_rule(model: nn.Module) -> str:
     """Return the rule that a network learns fastest from.
 
     Without norms the width of the weights decides whether the gradient survives, which is what the paper's rule is for.
-    With norms it survives any width, and wide weights only learn more slowly: a step turns them less.
+    With norms it survives any width, and wide weights only learn more slowly: a step changes their direction less.
     """
     return NORMED_RULE if any(isinstance(module, NORMS) for module in model.modules()) else DEFAULT_RULE
 
 
 def rule_for(model: nn.Module, rule: str, *, besides: Sequence[str] = ()) -> str:
-    """Return a rule that was asked for, in place of ``auto`` the one that suits; an unknown one is refused.
+    """Return the name of a rule, with ``auto`` replaced by the one that suits the network.
 
     Args:
         model: The network.
@@ -69,7 +69,7 @@ def initialize_(
         model: The network, or one layer of it.
         rule: ``paper-completed``, ``paper-literal``, ``per-group``, ``pytorch``, ``identity`` or ``paper-identity``;
             ``auto`` is ``pytorch`` where the network has norms and ``paper-completed`` where it has none.
-        activation: The non-linearity behind the layers, by name; None for none.
+        activation: The non-linearity after the layers, by name; None for none.
         exceptions: Layers, by name, that another one follows: ``{"classifier": None}``.
         siblings: Sets of layers, by name, that read the same input, as the branches of an inception module do.
             They are one composite layer to the paper's rules, and share their fan-out.

@@ -1,4 +1,4 @@
-"""Reads specs, plans and parameters off torch's modules, so that all else can speak plans."""
+"""Read specs, plans and parameters from torch's modules."""
 
 from collections.abc import Sequence
 from operator import index
@@ -46,7 +46,7 @@ def _numbers(value: Any) -> Any:
 
 
 def plan_of(module: nn.Module) -> LayerPlan | None:
-    """Return the plan that a layer runs: its own, or the dense one; None for all that is not such a layer.
+    """Return the plan that a layer runs: its own, or the dense one; None for other modules.
 
     A linear layer is a convolution with a window of one, and has its plan.
     """
@@ -67,7 +67,7 @@ def plan_of(module: nn.Module) -> LayerPlan | None:
 def stage_parameters_of(module: nn.Module) -> list[list[tuple[Tensor, Tensor | None]]]:
     """Return for each stage of the layer's plan the (weight, bias) of each group, as they are stored.
 
-    Of a parametrised weight (standardized, for instance) it is the tensor behind it, so that it can be written to.
+    For a parametrized weight (a standardized one, for instance) it is the underlying tensor, which can be written to.
     """
     return [[(_stored(module, weight), getattr(module, bias)) for weight, bias in stage] for stage in _names_of(module)]
 
@@ -78,7 +78,7 @@ def stage_weights_of(module: nn.Module) -> list[list[Tensor]]:
 
 
 def refuse_unready(model: nn.Module) -> None:
-    """Raise if something is no network, or its layers do not know their channels yet."""
+    """Raise if something is not a network, or has uninitialized lazy layers."""
     if not isinstance(model, nn.Module):
         raise SpecError(
             f"{model!r:.80} is not a network; give a torch.nn.Module, for instance cruciform.create_model('nin') or "
@@ -108,11 +108,11 @@ def _stored(module: nn.Module, name: str) -> Tensor:
                 "or spectral_norm, pruning?), so it can't be initialized; initialize before that, or remove it first"
             )
         return tensor
-    behind = getattr(module.parametrizations, name)
-    if not hasattr(behind, "original"):
+    parametrization = getattr(module.parametrizations, name)
+    if not hasattr(parametrization, "original"):
         raise PlanError(
             f"the {name} of this {type(module).__name__} is computed from several tensors (weight norm?), so it "
             "can't be initialized; initialize before you parametrize it, or call remove_parametrizations first"
         )
-    stored: Tensor = behind.original
+    stored: Tensor = parametrization.original
     return stored

@@ -1,7 +1,7 @@
-"""Whitening of patches: a first layer that is computed from images instead of being learnt.
+"""Whitening of patches: a first layer that is computed from images instead of being learned.
 
 Filters are the eigenvectors of the covariance of all patches, each divided by the square root of its eigenvalue, and
-their negatives behind them, since a non-linearity like ReLU or GELU would lose half of each. What they give has
+their negatives after them, since a non-linearity like ReLU or GELU would lose half of each. What they give has
 variance 1 and is uncorrelated, so the next layer starts from evenly scaled directions of the data.
 """
 

@@ -1,4 +1,4 @@
-"""Two things that some libraries build into their convolutions, for the layers that replace these."""
+"""Weight standardization and SAME padding, which some libraries build into their convolutions."""
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +32,7 @@ class SamePadding(nn.Module):
 
 
 class StandardizedWeight(nn.Module):
-    """A parametrisation: every filter is shifted and scaled to zero mean and unit variance, and perhaps scaled on.
+    """A parametrization: every filter is shifted and scaled to zero mean and unit variance, and perhaps scaled on.
 
     Args:
         filters: How many filters there are.
@@ -60,11 +60,11 @@ def standardize_(layer: CompositeConv, eps: float, gamma: float | None, gain: Te
         layer: The layer.
         eps: Added to the variances.
         gamma: With a learned gain, and scaled by gamma / sqrt(fan-in), as in normalizer-free networks. It makes up for
-            a non-linearity, so stages with none behind them go without.
+            a non-linearity, so stages without one after them have none.
         gain: What the gains of the last stage begin with, one for each filter; left out: 1. Frozen, all are.
     """
-    behind = [stage.activation is not None for stage in layer.plan.stages[:-1]] + [True]
-    for stage, makes_up in zip(layer.parameter_names, behind, strict=True):
+    has_activation = [stage.activation is not None for stage in layer.plan.stages[:-1]] + [True]
+    for stage, makes_up in zip(layer.parameter_names, has_activation, strict=True):
         first = 0
         for name, _ in stage:
             weight: Tensor = getattr(layer, name)

@@ -6,7 +6,7 @@
   (heap corruption, with and without gradients). A 1×1×k kernel with a stride across it: in 16 bits noise.
 - A 1×1 kernel with a stride in 2-D, with few input channels, channels last, with AVX2 and no later instructions: the
   gradient of the weights is wrong, or the process ends.
-- In 16 bits the gradient of the input is left uninitialized where no window reads the input, behind the last one.
+- In bfloat16 and float16 the gradient of the input is left uninitialized after the last window.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _FOR_OTHERS: ContextVar[bool] = ContextVar("for_other_engines", default=False)
 
 @contextmanager
 def for_other_engines() -> Iterator[None]:
-    """Let networks be exported with their strides, within: other engines compute them rightly, and faster so."""
+    """Export networks with their strides within the block: other engines compute them correctly and faster."""
     token = _FOR_OTHERS.set(True)
     try:
         yield
@@ -75,7 +75,7 @@ def _in_16_bits(x: Tensor) -> bool:
 
 
 def _without_unread_ends(x: Tensor, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Tensor:
-    """Cut off, behind each axis, what no window reads: the gradient there is then filled with zeros by autograd."""
+    """Crop the end of each axis that no window reads; autograd fills its gradient with zeros."""
     for axis, (k, step, pad, tap) in enumerate(zip(kernel, stride, padding, dilation, strict=True), start=-3):
         size, window = x.shape[axis], span(k, tap)
         read = (size + 2 * pad - window) // step * step + window - pad

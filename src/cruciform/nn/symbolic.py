@@ -9,7 +9,7 @@ from cruciform.errors import DeployError
 
 
 def leaf_call(module: nn.Module, x: object) -> Any:
-    """Record a call of the whole module where ``torch.fx`` is tracing; returns None everywhere else.
+    """Record a call of the whole module where ``torch.fx`` is tracing; return None everywhere else.
 
     torch.fx takes only torch's own modules for leaves, and traces into all others, where it fails at the first look at
     a shape. A layer that records itself is a leaf to every tracer, and stays what it is in the traced network.
@@ -26,7 +26,7 @@ def leaf_call(module: nn.Module, x: object) -> Any:
 
 
 def refuse_script(module: nn.Module) -> NoReturn:
-    """Raise what torch.jit.script would otherwise say in words that help nobody."""
+    """Raise a clear error in place of torch.jit.script's own."""
     raise DeployError(
         f"torch.jit.script can't compile a {type(module).__name__}: its plan is Python data. Use "
         "torch.export.export(model, (x,)), or torch.jit.trace(model, x)"

@@ -1,1 +1,1 @@
-"""The paper: its tables, reproduced from our own networks and held against the published numbers."""
+"""The paper: its tables, reproduced from our own networks and compared with the published numbers."""

@@ -1,4 +1,4 @@
-"""Percentages that the paper's text states, worked out again from its own tables and from our counts."""
+"""Percentages that the paper's text states, recomputed from its own tables and from our counts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """The paper's figures from our own numbers: a function for each, found by its registry.
 
 A figure is drawn from data: plans, counts of our own networks, published accuracies and timings, files of results.
-One that has nothing to show is left out, and says why.
+A figure without data is skipped, with the reason.
 """
 
 import json
@@ -63,12 +63,12 @@ class Material:
 
 
 class LeftOut(Exception):  # noqa: N818 - nothing went wrong
-    """A figure has nothing to show; says what it needs."""
+    """A figure has no data; the message has what it needs."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What became of a figure.
+    """The result of drawing a figure.
 
     Attributes:
         name: Its name.
@@ -88,7 +88,7 @@ FIGURES: Registry[DrawFigure] = Registry("figure")
 def draw_figures(
     material: Material, folder: Path, *, names: Sequence[str] = (), ending: Literal["png", "svg", "pdf"] = "png"
 ) -> Iterator[Drawn]:
-    """Draw figures into a folder, all of them or those that are named, and yields what became of each.
+    """Draw figures into a folder, all of them or those that are named, and yield the result of each.
 
     Args:
         material: What to draw from.

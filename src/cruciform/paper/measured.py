@@ -1,4 +1,4 @@
-"""What we trained ourselves, as far as files of results have it: points beside the published ones."""
+"""Our own training results from recorded files, to plot beside the published ones."""
 
 import statistics
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ class OwnPoint:
 
     Attributes:
         network: Its name in the zoo.
-        macs: Multiply-accumulates of an image of the size that it was judged on.
-        error: Mean share of wrong answers at the end, over the seeds.
+        macs: Multiply-accumulates of an image of the size that it was evaluated on.
+        error: Final top-1 error, mean over seeds.
         seeds: How many.
         epochs: Of each run.
         optimizer: That it was trained by.
@@ -30,7 +30,7 @@ class OwnPoint:
 
 
 def own_points(path: Path) -> list[OwnPoint]:
-    """Return what a file of a race's results holds; nothing where there is no such file."""
+    """Return the networks of a race's result file; nothing if it does not exist."""
     return [_point(group) for group in by_contestant(read_finishes(path)).values()]
 
 

@@ -1,4 +1,4 @@
-"""Numbers that the paper shows beside its tables: timings of gmp-lr, and the state of the art of its day.
+"""Numbers of the paper outside its tables: timings of gmp-lr, and the state of the art of its day.
 
 Facts from the author's own data (github.com/yanii/phd-thesis, ``lrdata/``), which asks to be cited: Y. Ioannou,
 "Structural Priors in Deep Neural Networks", 2017.

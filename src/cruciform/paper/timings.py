@@ -1,6 +1,6 @@
-"""How long each filter group of gmp-lr takes here: the paper's figure of multiply-accumulates against time, again.
+"""Time each filter group of gmp-lr: the paper's figure of multiply-accumulates against time, again.
 
-Every group is a network of its own, one convolution, in an engine of its own; all of them are timed in turns on one
+Every group is a network of its own, one convolution, in an engine of its own; all of them are timed interleaved on one
 thread, and the shortest time of each counts, as everywhere (``cruciform.deployment.search.clock``).
 """
 
@@ -94,7 +94,7 @@ def time_parts(
     rounds: int = 15,
     on_progress: Callable[[str], None] = lambda what: None,
 ) -> dict[str, Timing]:
-    """Times filter groups side by side, in turns, on one thread.
+    """Time filter groups in interleaved rounds, on one thread.
 
     Args:
         chosen: Which.
@@ -144,7 +144,7 @@ def describe_timings(
 
 
 def record_timings(details: Mapping[str, Any], path: Path, *, command: str) -> dict[str, float]:
-    """Write described times into a file of results, and returns its summary."""
+    """Write described times into a file of results, and return its summary."""
     macs = [layer["macs"] for layer in details["layers"]]
     milliseconds = [layer["milliseconds"] for layer in details["layers"]]
     summary = {

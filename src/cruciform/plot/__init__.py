@@ -1,1 +1,1 @@
-"""Pictures. The only room that imports matplotlib, which comes with ``pip install 'cruciform[plot]'``."""
+"""Plots. The only package that imports matplotlib, which comes with ``pip install 'cruciform[plot]'``."""

@@ -1,4 +1,4 @@
-"""MACs against milliseconds, with the line on which the whole MAC saving turns into speed."""
+"""Multiply-accumulates against milliseconds, with a line where time is proportional to MACs."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle

@@ -1,4 +1,4 @@
-"""A budget as pictures: the front of best choices, and every layer dense against chosen."""
+"""Plots of a budget: the Pareto front, and the time of every layer dense and as chosen."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which classes are taken for which, as a picture."""
+"""The confusion matrix as a plot."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ MOST_WRITTEN = 25  # classes, above which numbers and names would not be readabl
 
 
 def draw_confusion(confusion: Sequence[Sequence[int]], classes: Sequence[str], path: Path, *, title: str) -> None:
-    """Draw shares of each true class, one row a class."""
+    """Draw a confusion matrix, normalized by row."""
     shares = [[count / max(1, sum(row)) for count in row] for row in confusion]
     small = len(classes) <= MOST_WRITTEN
     side = 2.6 + 0.42 * len(classes) if small else 9.0

@@ -1,4 +1,4 @@
-"""The doctor's findings as a picture: each block's gradient ratio, and the gradient's level on its way back."""
+"""The doctor's findings as a plot: the gradient ratio of each block, and the gradient's level."""
 
 from pathlib import Path
 

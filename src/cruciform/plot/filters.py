@@ -1,4 +1,4 @@
-"""Filters as pictures: the basis, the kernels that it adds up to, how many directions they fill, who does the work."""
+"""Filters as plots: basis filters, equivalent kernels, spectra, and the energy of every group."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SHOWN = 16  # tiles of each kind
 WRITTEN = 5  # taps side by side, above which there is no room for their shares
 LINE = 8  # basis filters side by side
-COLOR_MAP = "PuOr"  # white at zero; told apart by color-blind eyes
+COLOR_MAP = "PuOr"  # white at zero; safe for color-blind readers
 
 
 def draw_filters(layers: Sequence[LayerFilters], *, source: str) -> "Figure":
@@ -40,7 +40,7 @@ def draw_filters(layers: Sequence[LayerFilters], *, source: str) -> "Figure":
 
 
 def draw_cross(layer: LayerFilters, *, source: str) -> "Figure":
-    """Draw one layer as the paper does: each group of basis filters, and what they add up to."""
+    """Draw one layer as the paper does: each group of basis filters, and the equivalent kernels."""
     groups = basis_tiles(layer, 25)
     kernels, join = kernel_tiles(layer, 25), join_tile(layer, 25)
     figure = empty_figure(PAGE_WIDTH, 2.5 if not join else 2.35)
@@ -91,7 +91,7 @@ def _show_join(axes: "Axes", join: Tile, layer: LayerFilters) -> None:
 
 
 def show_tiles(axes: "Axes", tiles: Sequence[Tile | None], *, columns: int) -> None:
-    """Draw tiles in lines of so many, with gaps between them; None is an empty place."""
+    """Draw tiles in rows, with gaps between them; None is an empty place."""
     axes.set_xticks([])
     axes.set_yticks([])
     axes.spines[:].set_visible(False)

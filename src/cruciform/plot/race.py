@@ -1,4 +1,4 @@
-"""Accuracy against time of training: a line for the mean over seeds, a band for their spread."""
+"""Accuracy over training time: mean over seeds as a line, their range as a band."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle

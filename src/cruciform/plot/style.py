@@ -1,4 +1,4 @@
-"""How all pictures look, and the one place that imports matplotlib."""
+"""The style of all plots, and the one module that imports matplotlib."""
 
 import textwrap
 from importlib.util import find_spec
@@ -51,7 +51,7 @@ def empty_figure(width: float, height: float) -> "Figure":
 
 
 def print_axes(axes: "Axes", *, x: str, y: str, title: str = "") -> None:
-    """Names the axes, in letters for print."""
+    """Label the axes, in a font size for print."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=FONT_SIZE)
     axes.set_xlabel(x, fontsize=FONT_SIZE + 1)
@@ -61,7 +61,7 @@ def print_axes(axes: "Axes", *, x: str, y: str, title: str = "") -> None:
 
 
 def add_source(figure: "Figure", text: str) -> None:
-    """Write below everything what the numbers are and where they come from."""
+    """Add a caption with the source of the numbers."""
     letters = int(figure.get_figwidth() * 72 / (0.56 * FONT_SIZE))  # a letter is about half as wide as it is high
     lines = textwrap.fill(text, letters, break_long_words=False)
     figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.06)  # inches: titles need not touch the edge
@@ -75,7 +75,7 @@ def add_legend(figure: "Figure", axes: "Axes", *, columns: int = 3) -> None:
 
 
 def check_picture(path: Path) -> None:
-    """Raise if no picture could be written there: before the work that it is to show, which may take hours."""
+    """Raise if a plot can't be written there, before hours of work for it."""
     if path.suffix.lower() not in PICTURE_ENDINGS:
         raise OptionError(f"{path}: a plot must end in {', '.join(PICTURE_ENDINGS)}")
     if find_spec("matplotlib") is None:
@@ -83,6 +83,6 @@ def check_picture(path: Path) -> None:
 
 
 def save_picture(figure: "Figure", path: Path) -> None:
-    """Write the figure in the format of the path's ending; makes the folder where there is none."""
+    """Write the figure in the format of the path's ending; create its directory."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=160)

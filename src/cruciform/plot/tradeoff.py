@@ -1,4 +1,4 @@
-"""What networks cost against how often they are wrong: series of named points."""
+"""Cost against error of networks: series of labeled points."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Spot:
     Attributes:
         name: What is written beside it.
         cost: What it costs, in the unit of the axis.
-        error: How often it is wrong, in per cent.
+        error: The error in percent.
         published: The cost that was published, where it is another.
     """
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 AXIS_COLORS = (BLUE, ORANGE, GREEN, PURPLE)
-SHRINK = 0.08  # of a cube on each side, so that neighbors are told apart
+SHRINK = 0.08  # of a cube on each side, so that neighbors are separated
 
 
 def draw_volume_plan(plan: LayerPlan, *, source: str) -> "Figure":

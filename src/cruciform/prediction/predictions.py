@@ -51,7 +51,7 @@ class Predictions:
         return html_table(COLUMNS, self._table(), left=2, notes=[self.summary])
 
     def _table(self) -> list[tuple[str, ...]]:
-        made = []
+        made: list[tuple[str, ...]] = []
         for row in (self.rows or ())[:SHOWN]:
             best = row["class_names"] or row["classes"]
             score = f"{row['scores'][0]:.3f}" if row["scores"] else ""

@@ -21,7 +21,7 @@ from cruciform.files import MANIFEST, read_bytes
 from cruciform.prediction.request import ARTIFACT, RUN, check_model
 from cruciform.store.directory import interface_of, load, saved_input_size
 from cruciform.store.interface import Interface, read_interface
-from cruciform.training.evaluate_run import OF_IMAGES, trained_network
+from cruciform.training.evaluate_run import IMAGE_KEYS, trained_network
 from cruciform.training.recipe.recipe import DataTable, Transforms
 from cruciform.training.tables.table import read_table
 
@@ -34,20 +34,20 @@ class Preparation:
         short_side: The shorter side is resized to this length when it is decoded.
         transforms: Applied after that.
         mean: Subtracted from each channel.
-        deviation: What each channel is divided by.
+        std: What each channel is divided by.
     """
 
     short_side: int | None
     transforms: Transforms
     mean: NDArray[np.float32]
-    deviation: NDArray[np.float32]
+    std: NDArray[np.float32]
 
     def __call__(self, image: Image) -> NDArray[np.float32]:
         """Return the preprocessed image, channels first."""
         random = KeyedGenerator(0).at(0, 0)
         for transform in self.transforms:
             image = transform(image, random)
-        ready = (image.astype(np.float32) - self.mean) / self.deviation
+        ready = (image.astype(np.float32) - self.mean) / self.std
         return np.ascontiguousarray(np.moveaxis(ready, -1, 0), dtype=np.float32)
 
 
@@ -165,16 +165,16 @@ def read_preparation(data: Mapping[str, Any], *, channels: int | None = None) ->
             "this network was trained on images whitened by GCN and ZCA, whose matrix belongs to its own data set; "
             "predict with a network of a recipe without data.whiten"
         )
-    if odd := sorted(set(data["data"]) - set(OF_IMAGES)):
-        raise ValueError(f"{', '.join(odd)} does not describe images; {', '.join(OF_IMAGES)} do")
+    if odd := sorted(set(data["data"]) - set(IMAGE_KEYS)):
+        raise ValueError(f"{', '.join(odd)} does not describe images; {', '.join(IMAGE_KEYS)} do")
     try:
         table = read_table(DataTable, {"kind": "folder", "path": "", **data["data"]}, "preprocessing")
         if channels is not None:
             table.check_channels(channels)
     except RecipeError as error:
         raise ValueError(str(error)) from error
-    transforms: Transforms = TypeAdapter(Transforms).validate_python(data["prepare"])
-    return Preparation(table.short_side, transforms, _per_channel(table.mean), _per_channel(table.deviation))
+    transforms: Transforms = TypeAdapter(Transforms).validate_python(data["eval_transforms"])
+    return Preparation(table.short_side, transforms, _per_channel(table.mean), _per_channel(table.std))
 
 
 def _per_channel(values: Sequence[float]) -> NDArray[np.float32]:

@@ -75,7 +75,7 @@ def _accuracy(facts: Facts) -> list[tuple[str, str]]:
     """Return the recorded accuracy: of a run from its log, of a model directory from its README."""
     if facts.training:
         top1 = facts.training.status["top1"]
-        flipped = facts.training.epochs[-1].get("top1_mirrored") if facts.training.epochs else None
+        flipped = facts.training.epochs[-1].get("top1_flip_tta") if facts.training.epochs else None
         pairs = [] if top1 is None else [("top-1 accuracy", f"{top1:.2%}")]
         return [*pairs, *([("with flip TTA", f"{flipped:.2%}")] if isinstance(flipped, float) else [])]
     if facts.kind == "model directory":
@@ -202,9 +202,9 @@ def _curves(training: Training) -> Html:
             (float(e["epoch"]), float(e[key])) for e in training.epochs if isinstance(e.get(key), int | float)
         ]
 
-    right = [curve("one view", "top1"), curve("flip TTA", "top1_mirrored")]
+    right = [curve("one view", "top1"), curve("flip TTA", "top1_flip_tta")]
     losses = [curve("training", "train_loss"), curve("evaluation", "loss")]
-    rates = [(float(s["step"]), float(s["rate"])) for s in training.steps if isinstance(s.get("rate"), int | float)]
+    rates = [(float(s["step"]), float(s["lr"])) for s in training.steps if isinstance(s.get("lr"), int | float)]
     epoch, step = Axis("epoch", whole=True), Axis("step", whole=True)
     charts = [
         line_chart("Accuracy", [line for line in right if line[1]], x=epoch, y=Axis("top-1 accuracy", write=_percent)),

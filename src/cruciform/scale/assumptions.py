@@ -1,4 +1,4 @@
-"""What the model of scale assumes: every number with where it comes from, and all of them open to change."""
+"""Assumptions of the scale model: every number with its source, all of them adjustable."""
 
 from dataclasses import dataclass, field, fields
 

@@ -1,4 +1,4 @@
-"""Goodput: which share of the time a run makes progress, when machines fail.
+"""Goodput: the fraction of time in which a run makes progress when machines fail.
 
 A checkpoint takes C seconds and is written every τ; a failure costs what was done since, and a restart of R seconds.
 Failures come at random, every M seconds on average.
@@ -18,7 +18,7 @@ from cruciform.errors import OptionError
 
 @dataclass(frozen=True)
 class Failures:
-    """How a run is disturbed.
+    """Failures and checkpoints of a run.
 
     Attributes:
         mean_seconds: M.
@@ -37,7 +37,7 @@ class Failures:
 
     @property
     def goodput(self) -> float:
-        """The share of the time that is progress, with the best interval."""
+        """The fraction of time that is progress, with the best interval."""
         overhead = self.checkpoint / self.interval + (self.interval / 2 + self.restart) / self.mean_seconds
         return 1 / (1 + overhead)
 

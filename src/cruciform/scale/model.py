@@ -17,7 +17,7 @@ BITS_IN_A_BYTE = 8
 
 
 class TrainingCost(NamedTuple):
-    """What is known of a network.
+    """The facts about a network.
 
     Attributes:
         name: What it is called.
@@ -34,7 +34,7 @@ class TrainingCost(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What is to be done.
+    """A training job.
 
     Attributes:
         images: Images to be seen, all epochs together.
@@ -53,19 +53,19 @@ class TrainingJob:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What it would take.
+    """The estimate for a job.
 
     Attributes:
         images_per_second_per_gpu: Of one GPU alone.
         step_seconds: Computing one step.
         gradient_bytes: What every step sends.
         reduce_seconds: Sending it.
-        efficiency: The share of a step that is computing.
+        efficiency: The fraction of a step spent computing.
         ingest_bytes_per_second: That each GPU needs to be fed with.
         cores_per_gpu: To decode them.
         checkpoint_bytes: Weights and momentum.
         interval_seconds: Between checkpoints.
-        goodput: The share of the time that is progress.
+        goodput: The fraction of time that is progress.
         images_per_second: Of all, in the end.
         hours: For the job.
         dollars: For the job.
@@ -87,7 +87,7 @@ class Estimate:
 
 
 def estimate(cost: TrainingCost, job: TrainingJob, assumed: Assumptions) -> Estimate:
-    """Return what a job would take with a network."""
+    """Estimate a job with a network."""
     rate = assumed.peak * assumed.utilisation * (assumed.realised if cost.thin else 1) / (2 * PASSES * cost.macs)
     step = assumed.images_per_gpu / rate
     gradient = 4.0 * cost.params

@@ -1,1 +1,1 @@
-"""Where networks come from: our zoo, timm, torchvision, MONAI. One file a library, the only one to import it."""
+"""Sources of networks: our zoo, timm, torchvision, MONAI. One file per library, the only one to import it."""

@@ -1,4 +1,4 @@
-"""Bounds on the network that a file asks for, by the weights that come with it: before it is built, and while it is.
+"""Limit the size of a network that a file describes by the weights that come with it, before and while it is built.
 
 A library's constructor is foreign code, and a few bytes of options can make it run for hours or take all memory. What
 it may build is known before: a network has about as many tensors, and as many numbers in them, as its weights.
@@ -37,7 +37,7 @@ OPERATIONS = 50
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a network may be built of.
+    """Limits of a network that is being built.
 
     Attributes:
         tensors: How many tensors its weights are.
@@ -61,12 +61,12 @@ class Bounds:
 
     @property
     def most_modules(self) -> int:
-        """How many modules may be registered."""
+        """The limit of registered modules."""
         return MODULE_FACTOR * self.tensors + 1024
 
     @property
     def most_parameters(self) -> int:
-        """How many parameters may be registered."""
+        """The limit of registered parameters."""
         return REGISTERED_FACTOR * self.tensors + 256
 
     @property
@@ -171,7 +171,7 @@ def _too_large(asked: str, bounds: Bounds, what: str) -> OptionError:
 
 
 class _Measured(TorchDispatchMode):
-    """Tells the size of each result before memory is taken for it: computed on the meta device, it takes none."""
+    """Check the size of each result on the meta device before memory is allocated for it."""
 
     def __init__(self, measure: Callable[[int], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

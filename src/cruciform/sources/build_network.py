@@ -1,4 +1,4 @@
-"""Builds a network by reference: ``timm:resnet18``, ``torchvision:resnet18``, ``monai:UNet-3d``, or ``vgg11_gmp``."""
+"""Build a network by reference: ``timm:resnet18``, ``torchvision:resnet18``, ``monai:UNet-3d``, or ``vgg11_gmp``."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -14,20 +14,20 @@ FETCHING = ("pretrained", "weights", "checkpoint", "cache_dir")
 
 
 class Built(NamedTuple):
-    """A network and the size of its input."""
+    """A network and its input size."""
 
     model: nn.Module
     input_size: tuple[int, ...]
 
 
 def split_reference(reference: str) -> tuple[str, str]:
-    """Return (source, name); a reference without a source is one to our zoo."""
+    """Return (source, name); without a source it is of our zoo."""
     source, colon, name = reference.partition(":")
     return (source, name) if colon else ("zoo", reference)
 
 
 def usual_preprocessing(reference: str, model: nn.Module) -> dict[str, Any] | None:
-    """Return what is done to an image before a network of a source sees it, where the source tells."""
+    """Return the preprocessing of a network, where its library has it."""
     return SOURCES.get(split_reference(reference)[0]).preprocessing(model)
 
 
@@ -50,7 +50,7 @@ def build_network(reference: str, options: Mapping[str, Any] | None = None) -> B
         model = library.build(name, options or {})
     except CruciformError:
         raise
-    except Exception as error:  # a library that is given what it does not expect raises whatever it stumbles over
+    except Exception as error:  # a library that is given what it does not expect may raise anything
         if not options:
             raise
         raise OptionError(f"{reference} can't be built with {dict(options)!r:.200}: {first_line(error)}") from error

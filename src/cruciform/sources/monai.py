@@ -120,14 +120,14 @@ TAKES_STEPS = ("DiffusionModelUNet",)
 
 
 class AtFirstStep(nn.Module):
-    """A diffusion model at its first time step, so that it takes one tensor as all others do."""
+    """A diffusion model at its first time step, so that it takes one tensor like all others."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, x: Tensor) -> Any:
-        """Return what the model makes of the input."""
+        """Return the output of the model."""
         return self.model(x, torch.zeros(x.shape[0], device=x.device, dtype=torch.long))
 
 

@@ -19,8 +19,8 @@ class NetworkLibrary:
         names: Returns all names.
         build: Builds a network, without trained weights, from its name and options.
         input_size: Returns channels and spatial size of its input, from its name and itself.
-        preprocessing: Returns what is usually done to an image before, from itself, as a recipe says it; None where
-            the library does not tell.
+        preprocessing: Returns the usual preprocessing of a network, as recipes write it; None where the library does
+            not have it.
     """
 
     names: Callable[[], list[str]]
@@ -33,7 +33,7 @@ SOURCES: Registry[NetworkLibrary] = Registry("source of networks")
 
 
 def import_library(module: Literal["timm", "torchvision.models", "monai.networks.nets"], extra: str) -> Any:
-    """Import one of the known libraries, or raises with what to install."""
+    """Import one of the known libraries, or raise with what to install."""
     library = module.partition(".")[0]
     try:
         return import_module(module)
@@ -47,7 +47,7 @@ def import_library(module: Literal["timm", "torchvision.models", "monai.networks
 
 
 def checked_name(name: str, names: list[str], source: str) -> str:
-    """Return the name where the library lists it, or raises with the closest ones."""
+    """Return the name where the library lists it, or raise with the closest ones."""
     if name not in names:
         raise UnknownNameError(f"{source} has no network {name!r}.{did_you_mean(name, names)}")
     return name

@@ -30,7 +30,7 @@ def list_sources() -> list[str]:
 
 
 def is_listed(reference: str) -> bool:
-    """Return whether a network is known by its source and name; without a source it is one of ours."""
+    """Return whether a network is known by its source and name; without a source it is of our zoo."""
     source, colon, name = reference.partition(":")
     if colon and source != ZOO:
         return name in _listed()["names"].get(source, ())
@@ -50,7 +50,7 @@ def check_listed(reference: str) -> None:
 
 
 def unknown_network(name: str) -> str:
-    """Return what to say of a name that no network of ours has."""
+    """Return the error message for an unknown name."""
     return (
         f"unknown network {name!r}.{_suggest(name)} List networks with 'cruciform models', or name one as timm:NAME, "
         "torchvision:NAME, monai:NAME"
@@ -58,12 +58,12 @@ def unknown_network(name: str) -> str:
 
 
 def suggest_source(name: str) -> str:
-    """Return a hint at sources of nearly this name, or nothing."""
+    """Return a suggestion of sources with a similar name, or nothing."""
     return did_you_mean(name, list_sources())
 
 
 def _suggest(name: str, only: str | None = None) -> str:
-    """Return a hint at networks of nearly this name, each as it is to be typed; of one source, or of all."""
+    """Return a suggestion of networks with a similar name, as references; of one source or of all."""
     references: dict[str, list[str]] = {}
     listed = {**_listed()["names"], ZOO: _zoo() if _has_other_families() else _listed()["names"][ZOO]}
     for source, names in listed.items():
@@ -79,7 +79,7 @@ def families() -> list[str]:
 
 
 def _has_other_families() -> bool:
-    """Tell whether the zoo has families that the list was written without."""
+    """Return whether the zoo has families that are not in the list."""
     return bool(entry_points(group="cruciform.models")) or families() != _listed()["families"]
 
 

@@ -1,4 +1,4 @@
-"""Builds a network by calling a function of the user's: ``package.module:function``."""
+"""Build a network by calling a user's function: ``package.module:function``."""
 
 import sys
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Our own networks as a source."""
+"""Our own zoo as a source of networks."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -28,7 +28,7 @@ def _input_size(name: str, model: nn.Module) -> tuple[int, ...]:
 
 
 def _preprocessing(model: nn.Module) -> dict[str, Any] | None:
-    """Return a resize and a center crop, as timm evaluates; its interpolation, often bicubic, is ours: bilinear."""
+    """Return a resize and a center crop, as timm evaluates, but with bilinear interpolation."""
     config = getattr(model, "pretrained_cfg", None) or {}
     (_, *extents), mean, std = config.get("input_size", ()) or (0,), config.get("mean"), config.get("std")
     if not mean or not std or len(set(extents)) != 1:
@@ -36,9 +36,9 @@ def _preprocessing(model: nn.Module) -> dict[str, Any] | None:
     data = {
         "short_side": math.floor(extents[0] / (config.get("crop_pct") or 1.0)),
         "mean": [255 * value for value in mean],
-        "deviation": [255 * value for value in std],
+        "std": [255 * value for value in std],
     }
-    return {"prepare": [{"kind": "center-crop", "size": extents[0]}], "data": data}
+    return {"eval_transforms": [{"kind": "center-crop", "size": extents[0]}], "data": data}
 
 
 SOURCES.add("timm", NetworkLibrary(_names, _build, _input_size, _preprocessing))

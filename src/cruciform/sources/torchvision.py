@@ -1,4 +1,4 @@
-"""torchvision's networks as a source. Detectors and optical flow are run by their parts; see ``parts``."""
+"""torchvision's networks as a source. Detectors and optical flow are run by their parts; see ``detector_parts``."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -67,7 +67,7 @@ class TwoFrames(nn.Module):
 
 
 class DetectorParts(nn.Module):
-    """A detector's trainable parts one after the other, without the search for boxes between them."""
+    """A detector's trainable parts in sequence, without the search for boxes between them."""
 
     counted_as = (
         "a detector by its parts: region heads on one region each, without the predictors after them and the search "
@@ -79,7 +79,7 @@ class DetectorParts(nn.Module):
         self.model = model
 
     def forward(self, x: Tensor) -> list[Any]:
-        """Return what backbone, heads and, on regions of their own size, region heads put out."""
+        """Return what backbone, heads and, on regions of their own size, region heads return."""
         model: Any = self.model
         features = model.backbone(x)
         maps = list(features.values()) if isinstance(features, dict) else [features]

@@ -1,1 +1,1 @@
-"""Model directories: weights as safetensors, all else as JSON, no pickle, checked by sums."""
+"""Model directories: weights as safetensors, all else as JSON, no pickle, verified by checksums."""

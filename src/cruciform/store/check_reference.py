@@ -1,4 +1,4 @@
-"""Checks what a user names as a network. Needs no torch, so that a typo is answered at once."""
+"""Check a reference to a network without importing torch, so that a typo is reported at once."""
 
 from importlib.util import find_spec
 from pathlib import Path

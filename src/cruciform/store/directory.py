@@ -1,11 +1,11 @@
-"""Writes and reads a model directory.
+"""Write and read model directories.
 
 ::
 
     DIR/model.json          where the base network comes from, the plan of every replaced layer, checksums; and, where
                             known, how images are preprocessed and the names of the classes
     DIR/model.safetensors   all weights and buffers
-    DIR/report.json         what became of every convolution; for people, not read again
+    DIR/report.json         the conversion table; for people, not read again
 
 Reading rebuilds the base network by its source's own list of names (or takes the one that the caller gives), puts the
 layers of the plans in their places and loads the weights. Nothing in a directory can name code to run.
@@ -52,7 +52,7 @@ KNOWN_SINCE = {"preprocessing", "classes"}
 
 @dataclass(frozen=True)
 class Base:
-    """Where a base network comes from.
+    """Where a dense network comes from.
 
     Attributes:
         reference: Source and name, ``timm:resnet18``; None for one that only the caller's code can build.
@@ -72,15 +72,15 @@ def save(
     preprocessing: Mapping[str, Any] | None = None,
     classes: Sequence[str] | None = None,
 ) -> Path:
-    """Write a converted network; the directory appears under its name only when it is whole.
+    """Write a converted network; the directory gets its name only when it is complete.
 
     Args:
         model: The converted network.
         directory: Where to; replaced as a whole where it is a model directory already.
         report: Of its conversion; of one that was loaded, ``plan_conversion`` makes a new one.
         base: Where the unconverted network comes from; left out: ``load`` will need it from its caller.
-        preprocessing: What is done to an image before, as ``Interface`` has it; left out: not known, and the network
-            can't be predicted with by itself.
+        preprocessing: What is done to an image before, as ``Interface`` has it; left out: not known, and ``predict``
+            does not take the directory.
         classes: The names of the outputs, in their order; left out: not known.
     """
     directory = Path(directory)
@@ -107,7 +107,7 @@ def save(
 
 
 def _refuse_collapsed(model: nn.Module) -> None:
-    """Raise if a layer was collapsed to a convolution that the base, whose own pads or standardizes, has not."""
+    """Raise if a layer was collapsed whose dense convolution pads or standardizes its weights."""
     for name, plan in converted_plans(model).items():
         layers = [layer for layer in model.get_submodule(name).modules() if isinstance(layer, CompositeConv)]
         if plan not in [layer.plan for layer in layers]:
@@ -144,7 +144,7 @@ def load(directory: Path | str, model: nn.Module | None = None) -> nn.Module:
 
 
 def _take_precision_(model: nn.Module, directory: Path) -> None:
-    """Yield tensors the precision that they were saved in; a network is built in 32 bits."""
+    """Cast tensors to the dtype that they were saved in; a network is built in float32."""
     own = model.state_dict(keep_vars=True)  # tied tensors by all their names: one of them is saved
     with _weights(directory) as file:
         for name in own.keys() & set(file.keys()):
@@ -158,11 +158,11 @@ class Adapted(NamedTuple):
 
     Attributes:
         model: The network.
-        anew: Names of tensors that have another shape now, and begin as the source of the network made them.
+        reinitialized: Names of tensors whose shape changed; they have their initial values.
     """
 
     model: nn.Module
-    anew: tuple[str, ...]
+    reinitialized: tuple[str, ...]
 
 
 def load_with(directory: Path | str, options: Mapping[str, Any]) -> Adapted:
@@ -177,14 +177,14 @@ def load_with(directory: Path | str, options: Mapping[str, Any]) -> Adapted:
     base, plans = _build_base(directory, card, options)
     model = _put_plans_(base, plans)
     saved, own = load_file(directory / WEIGHTS), model.state_dict(keep_vars=True)
-    anew = tuple(name for name, tensor in saved.items() if name in own and own[name].shape != tensor.shape)
-    fitting = {name: tensor for name, tensor in saved.items() if name not in anew}
+    reinitialized = tuple(name for name, tensor in saved.items() if name in own and own[name].shape != tensor.shape)
+    fitting = {name: tensor for name, tensor in saved.items() if name not in reinitialized}
     missing, unexpected = model.load_state_dict(fitting, strict=False)
     loaded = {id(own[name]) for name in fitting if name in own}  # of those that share memory, one name is saved
-    lost = [name for name in missing if name not in anew and id(own[name]) not in loaded]
+    lost = [name for name in missing if name not in reinitialized and id(own[name]) not in loaded]
     if lost or unexpected:
         raise StoreError(f"the weights in {directory} do not fit the network: {', '.join([*lost, *unexpected][:3])}")
-    return Adapted(model, anew)
+    return Adapted(model, reinitialized)
 
 
 def _plans(card: Mapping[str, Any]) -> dict[str, LayerPlan]:
@@ -194,7 +194,7 @@ def _plans(card: Mapping[str, Any]) -> dict[str, LayerPlan]:
 def _build_base(
     directory: Path, card: Mapping[str, Any], options: Mapping[str, Any]
 ) -> tuple[nn.Module, dict[str, LayerPlan]]:
-    """Build the network that was converted, and returns the plans of its layers."""
+    """Build the network that was converted, and return the plans of its layers."""
     reference, known, plans = card["base"]["reference"], card["base"]["options"], _plans(card)
     if reference is None:
         raise StoreError(
@@ -214,7 +214,7 @@ def _bounds(directory: Path) -> Bounds:
 
 
 def saved_base(directory: Path | str) -> Base:
-    """Return how the network that was converted is built; without a reference, only its owner's code can build it."""
+    """Return how the dense network is built; without a reference, only the caller's code can build it."""
     base = _read_card(Path(directory))["base"]
     return Base(base["reference"], base["options"])
 
@@ -237,7 +237,7 @@ def saved_input_size(directory: Path | str) -> tuple[int, ...] | None:
 
 
 def interface_of(directory: Path | str) -> Interface:
-    """Return what a directory says of its inputs and outputs, as far as it does."""
+    """Return the preprocessing and class names of a model directory, as far as they are known."""
     directory = Path(directory)
     return read_interface(_read_card(directory), str(directory / CARD))
 
@@ -245,7 +245,7 @@ def interface_of(directory: Path | str) -> Interface:
 def _compare_sizes(
     directory: Path, bounds: Bounds, reference: str, options: Mapping[str, Any], plans: Mapping[str, LayerPlan]
 ) -> bool:
-    """Raise if a card describes a network that its own weights do not fit: before any memory is taken for it.
+    """Raise if the card describes a network that its weights do not fit, before memory is allocated for it.
 
     Returns:
         Whether they could be compared. Some networks compute while they are built, and can't be built on the meta
@@ -274,7 +274,7 @@ def _compare_sizes(
 
 @contextmanager
 def _weights(directory: Path) -> Iterator[Any]:
-    """Yield the file of the weights, whose table can be read without the weights."""
+    """Open the weights file, whose header can be read without the weights."""
     try:
         with safe_open(str(check_regular(directory / WEIGHTS)), "pt") as file:
             yield file
@@ -322,7 +322,7 @@ def _read_card(directory: Path) -> dict[str, Any]:
 
 
 def copy_network(directory: Path, to: Path) -> None:
-    """Copy what a network is read from, unless it is there already; the copy is whole or absent."""
+    """Copy a model directory, unless the copy exists; it is complete or absent."""
     own = to / CARD
     if own.is_file() and read_bytes(own) == read_bytes(directory / CARD):  # which has the checksum of the weights
         return
@@ -334,7 +334,7 @@ def copy_network(directory: Path, to: Path) -> None:
 
 
 def refuse_other_directory(directory: Path) -> None:
-    """Raise if saving would delete anything but a model directory: known only by what lies in it."""
+    """Raise if saving would delete anything but a model directory: recognized by its files."""
     refuse_own_place(directory)
     if not directory.exists():
         return

@@ -1,4 +1,4 @@
-"""Opens a network by reference: built by a library, or read from a model directory.
+"""Open a network by reference: built by a library, or read from a model directory.
 
 The one resolver under ``networks/open_network``, which adds runs, and under recipes, which may not name code.
 """
@@ -61,9 +61,9 @@ def open_reference(reference: str, options: Mapping[str, Any] | None = None, *, 
     if is_directory(reference):
         directory = Path(reference)
         base = saved_base(directory)
-        model, anew = load_with(directory, options) if options else (load(directory), ())
+        model, reinitialized = load_with(directory, options) if options else (load(directory), ())
         base = Base(base.reference, {**base.options, **(options or {})})
-        return Referenced(model, saved_input_size(directory), interface_of(directory), base, anew)
+        return Referenced(model, saved_input_size(directory), interface_of(directory), base, reinitialized)
     if allow_code and is_code(reference):
         if options:
             raise OptionError(f"{reference} is a function that is called without arguments; it takes no options")

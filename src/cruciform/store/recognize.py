@@ -1,11 +1,11 @@
-"""Tells what something is that was given as a network, and what to give instead. Needs nothing, not even torch."""
+"""Describe what was given as a network, and what to give instead; needs no torch."""
 
 import stat
 from pathlib import Path
 
 CARD, WEIGHTS, RUN_RECIPE, ARTIFACT = "model.json", "model.safetensors", "recipe.json", "deploy.json"
 SAVED = {CARD: "a model directory", RUN_RECIPE: "a run of 'cruciform train'"}
-"""Files that tell a directory which a network can be read from."""
+"""Files that mark a directory from which a network can be read."""
 
 OWN_CODE = (
     "load it in a function of your own that returns the network, with {how}, and give that as package.module:function"
@@ -32,7 +32,7 @@ def is_saved(path: Path) -> bool:
 
 
 def describe_path(path: Path) -> str:
-    """Return what is there, and what to do about it: a sentence for who gave it where a network is wanted."""
+    """Return a sentence about what a path is, and what to give instead."""
     if not path.exists():
         return f"{path}: there is no such file or directory."
     try:
@@ -46,8 +46,8 @@ def describe_path(path: Path) -> str:
     if path.name in (CARD, WEIGHTS, RUN_RECIPE, ARTIFACT) and (is_saved(path.parent) or path.name == ARTIFACT):
         return f"{path} is one file of a directory; give the directory: {path.parent}."
     suffix = path.suffix.lower()
-    said = PICKLE if suffix in PICKLES else FOREIGN_ENDINGS.get(suffix) or _by_magic(path)
-    return f"{path} {said}."
+    description = PICKLE if suffix in PICKLES else FOREIGN_ENDINGS.get(suffix) or _by_magic(path)
+    return f"{path} {description}."
 
 
 def _by_magic(path: Path) -> str:

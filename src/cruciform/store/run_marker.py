@@ -1,4 +1,4 @@
-"""What marks a directory as a run: told without anything that a run needs to be read."""
+"""Recognize the directory of a run, without what is needed to read it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Whether a model directory holds trained weights, or a start that a conversion has drawn."""
+"""Whether a model directory has trained weights, or initial ones of a conversion."""
 
 from pathlib import Path
 

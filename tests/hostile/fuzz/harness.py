@@ -101,7 +101,7 @@ def seeds() -> dict[str, list[bytes]]:
         "shards": [bytes(SAMPLE_RECORD.itemsize * 2) + pictures[1]],
         "safetensors": [struct.pack("<Q", len(header)) + header + bytes(8)],
         "checkpoint": [json.dumps({"format": 1, "step": 1, "files": {TENSORS: SUM}, "checksum": SUM}).encode()],
-        "recipe": [b"epochs = 1\nbatch = 2\n[model]\nname = 'nin'\n", b"optimizer.rate=0.5"],
+        "recipe": [b"epochs = 1\nbatch_size = 2\n[model]\nname = 'nin'\n", b"optimizer.lr=0.5"],
     }
 
 

@@ -46,7 +46,9 @@ def test_timms_transforms(libraries: None) -> None:
 
     check(create_transform(8, is_training=True, auto_augment="rand-m9-mstd0.5", normalize=False))
     scaled = ForeignTransform(create_transform(8, is_training=True))
-    with pytest.raises(DataError, match=r"makes float32 of bytes.*leave out ToTensor and Normalize.*normalize=False"):
+    with pytest.raises(
+        DataError, match=r"turns uint8 images into float32.*leave out ToTensor and Normalize.*normalize=False"
+    ):
         scaled(IMAGE, dice(0))
 
 

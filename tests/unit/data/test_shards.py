@@ -56,13 +56,13 @@ def test_what_could_not_be_read_again_is_refused_before_it_is_written(images: Pa
     odd = tmp_path / "odd" / os.fsdecode(b"caf\xe9")
     odd.mkdir(parents=True)
     (odd / "1.png").write_bytes(b"")
-    with pytest.raises(DataError, match="whose name can't be written down"):
+    with pytest.raises(DataError, match="whose name is not printable"):
         list_items(odd.parent)
     large = tmp_path / "large" / "a" / "1.png"
     large.parent.mkdir(parents=True)
     with large.open("wb") as file:
         file.truncate(MOST_BYTES + 1)
-    with pytest.raises(DataError, match=r"1.png has 67,108,865 bytes; at most 67,108,864"):
+    with pytest.raises(DataError, match=r"1.png has 67,108,865 bytes; the limit is 67,108,864"):
         list_items(tmp_path / "large")
 
 
@@ -126,7 +126,7 @@ def test_writing_goes_on_where_it_was_interrupted(images: Path, shards: Path, tm
 
     out = tmp_path / "broken"
     with pytest.raises(Stop):
-        write_shards(list_items(images), out, ShardOptions(size=10_000, threads=1), advance=stop)
+        write_shards(list_items(images), out, ShardOptions(size=10_000, threads=1), on_progress=stop)
     written = {path.name: path.stat().st_mtime_ns for path in out.glob("*.tar")}
     assert written
     assert not (out / "manifest.json").exists()
@@ -142,10 +142,10 @@ def test_a_plan_that_has_changed_is_refused(images: Path, tmp_path: Path) -> Non
     listing, out = list_items(images), tmp_path / "out"
     (out / PARTS).mkdir(parents=True)
     (out / PARTS / "plan").write_text("of something else")
-    with pytest.raises(DataError, match="was begun with other images or options"):
+    with pytest.raises(DataError, match="was started with other images or options"):
         write_shards(listing, out, ShardOptions())
     write_shards(Listing(listing.items[:2], listing.classes), tmp_path / "done", ShardOptions())
-    with pytest.raises(DataError, match="holds a whole set of shards already"):
+    with pytest.raises(DataError, match="already contains a complete set of shards"):
         write_shards(listing, tmp_path / "done", ShardOptions())
 
 
@@ -198,16 +198,16 @@ def test_whatever_is_damaged_is_named(shards: Path, damage: str) -> None:
         path.write_bytes(data + bytes(512))
     elif damage == "exchange":
         path.write_bytes((shards / names[0]).read_bytes())
-        expected = {(names[1], "exchanged")}
+        expected = {(names[1], "swapped")}
     elif damage == "delete":
         path.unlink()
         expected = {(names[1], "missing")}
     elif damage == "foreign":
         (shards / "shard-000099.tar").write_bytes(bytes(1024))
-        expected = {("shard-000099.tar", "foreign")}
+        expected = {("shard-000099.tar", "unexpected")}
     elif damage == "copy":
         (shards / "copy.tar").write_bytes(data)
-        expected = {("copy.tar", "foreign")}
+        expected = {("copy.tar", "unexpected")}
     else:
         index = shards / "index.npy"
         index.write_bytes(index.read_bytes()[:-1] + b"\1")
@@ -225,7 +225,7 @@ def test_reading_gives_the_manifest_less_what_is_damaged(shards: Path) -> None:
         data[int(record["offset"]) + int(record["length"]) // 2] ^= 255
         path.write_bytes(bytes(data))
     source = ShardSource(open_storage(str(shards)))
-    with pytest.raises(BadSampleError, match=r"shard-0.*, sample 3 \(class.*\): it is not what was written"):
+    with pytest.raises(BadSampleError, match=r"shard-0.*, sample 3 \(class.*\): is damaged"):
         source[3]
 
     def small(image: np.ndarray, random: object) -> np.ndarray:
@@ -300,7 +300,7 @@ def test_the_commands_say_what_they_did(images: Path, tmp_path: Path) -> None:
     written = CliRunner().invoke(app, ["shard", "write", str(images), str(out), "--size", "20KB"])
     assert written.exit_code == 0
     assert "30 samples of 3 classes in" in written.output
-    assert "all files are what was written" in CliRunner().invoke(app, ["shard", "verify", str(out)]).output
+    assert "all files are valid" in CliRunner().invoke(app, ["shard", "verify", str(out)]).output
     (out / "shard-000000.tar").write_bytes(b"")
     bad = CliRunner().invoke(app, ["shard", "verify", str(out), "--json"])
     assert bad.exit_code == 1

@@ -11,7 +11,7 @@ from cruciform.data.open_dataset import open_dataset
 from cruciform.data.order import Order
 from cruciform.data.samples.source import ArraySource, Opening, Part, is_grouped
 from cruciform.data.sets.folder import decode
-from cruciform.data.transforms.transforms import CenterCrop, Mirror, RandomCrop
+from cruciform.data.transforms.transforms import CenterCrop, Hflip, RandomCrop
 from cruciform.data.transforms.whitening import Whitening, fit_zca, normalize_contrast, whiten
 from cruciform.errors import DataError
 from cruciform.training.recipe.recipe import DataTable
@@ -60,7 +60,9 @@ def test_images_that_would_be_passed_over_are_refused(tmp_path: Path, name: str)
     (folder / "notes.txt").write_text("no image, and nobody would think so")
     (folder / ".more").mkdir()
     odd = name.partition("/")[0]
-    with pytest.raises(DataError, match=f"holds 1 file or folder that would be passed over, such as {odd}; .*convert"):
+    with pytest.raises(
+        DataError, match=f"contains 1 file or folder that can't be read as images, such as {odd}.*convert"
+    ):
         open_dataset("folder", Opening(tmp_path, "train"))
 
 
@@ -69,7 +71,9 @@ def test_an_image_too_small_for_its_window_is_named(tmp_path: Path) -> None:
     Image.new("RGB", (12, 10)).save(tmp_path / "train" / "cat" / "small.png")
     source = open_dataset("folder", Opening(tmp_path, "train"))
     whole = Part(Part(source, [0]), [0])
-    with pytest.raises(DataError, match=r"small.png: a window of 16 can't .* of \(10, 12\).*data.short_side=16"):
+    with pytest.raises(
+        DataError, match=r"small.png: a crop of size 16 is larger than an image of size \(10, 12\).*data.short_side=16"
+    ):
         Loader(whole, Order(1, 1), (CenterCrop(16),)).read(0)
 
 
@@ -95,17 +99,17 @@ def test_what_is_held_out_of_cifar10_are_the_last(tmp_path: Path) -> None:
 
 
 def test_broken_cifar10_is_said(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is not there.*CRUCIFORM_DATA.*--set data.path"):
+    with pytest.raises(DataError, match="does not exist.*CRUCIFORM_DATA.*data.path"):
         open_dataset("cifar10", Opening(tmp_path / "absent", "train"))
     folder = cifar(tmp_path / "short")
     (folder / "data_batch_2.bin").write_bytes(b"x" * 3000)
-    with pytest.raises(DataError, match="3,000 bytes, which is no whole number of records"):
+    with pytest.raises(DataError, match="3,000 bytes, which is not a multiple of the record size"):
         open_dataset("cifar10", Opening(folder, "train"))
     folder = cifar(tmp_path / "label")
     data = bytearray((folder / "test_batch.bin").read_bytes())
     data[0] = 77
     (folder / "test_batch.bin").write_bytes(data)
-    with pytest.raises(DataError, match="label 77, but there are 10 classes"):
+    with pytest.raises(DataError, match="label 77, but the data has 10 classes"):
         open_dataset("cifar10", Opening(folder, "test"))
 
 
@@ -215,7 +219,7 @@ def test_whitening_is_kept_checked_and_equal_to_the_bit(tmp_path: Path, monkeypa
     assert np.array_equal(again[1].images, first[1].images)
     # Other data, or other settings, are other files.
     whiten(Part(source, range(20)), [test], Whitening())
-    whiten(train, [test], Whitening(regulariser=0.2))
+    whiten(train, [test], Whitening(eps=0.2))
     assert len(list(tmp_path.iterdir())) == 3
 
 
@@ -227,7 +231,7 @@ def test_flat_images_survive_contrast_normalization() -> None:
 def test_a_loader_gives_the_same_batches_whoever_asks(threads: int) -> None:
     source = array_source()
     order = Order(len(source), 16, seed=3)
-    transforms = (RandomCrop(6), Mirror())
+    transforms = (RandomCrop(6), Hflip())
     one = Loader(source, order, transforms, seed=3, threads=threads)
     with one.batches(range(2, 7)) as batches:
         whole = list(batches)
@@ -268,5 +272,5 @@ def test_images_of_different_sizes_say_what_to_do(tmp_path: Path) -> None:
 
 def test_an_error_in_a_reading_thread_reaches_the_caller() -> None:
     loader = Loader(array_source(), Order(40, 8), (RandomCrop(99),))
-    with pytest.raises(DataError, match="a window of 99"), loader.batches(range(5)) as batches:
+    with pytest.raises(DataError, match="a crop of size 99"), loader.batches(range(5)) as batches:
         next(batches)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cruciform import convert
-from cruciform.cli.shared.network_lookup import find_images
+from cruciform.api.deploy import deploy
 from cruciform.data.open_dataset import open_dataset
 from cruciform.data.samples.source import Opening, Split
 from cruciform.deployment.search.layer_forms import build_form, composite_layers
@@ -134,9 +134,9 @@ def test_without_images_the_error_says_how_to_give_some(name: str, tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
-def test_the_command_line_asks_for_a_run(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="name a run of 'cruciform train'"):
-        find_images(str(tmp_path))
+def test_a_network_without_images_can_not_be_calibrated(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="is calibrated on images, and nin has none; deploy a run"):
+        deploy("nin", tmp_path / "out", target=NAMES[0])
 
 
 def test_targets_that_need_no_images_stay_as_they_are() -> None:

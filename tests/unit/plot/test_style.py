@@ -14,7 +14,7 @@ from cruciform.plot.style import new_figure, save_picture
     "words", ["doctor nin --plot", "filters nin -o", "race nin_cifar10 --plot", "evaluate x --plot"]
 )
 def test_an_ending_that_no_picture_has_is_refused_at_once(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cruciform.cli.shared.network_lookup.find_model", None)  # nothing is looked for
+    monkeypatch.setattr("cruciform.cli.shared.network_lookup.open_typed", None)  # nothing is looked for
     with pytest.raises(OptionError, match="picture.gif: a plot must end in .png, .svg, .pdf"):
         CliRunner().invoke(app, [*words.split(), "picture.gif"], catch_exceptions=False)
 

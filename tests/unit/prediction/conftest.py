@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
+from cruciform.api.train import train
 from cruciform.training.recipe.cookbook import load_recipe
-from cruciform.training.start import train_network
 
 COUNT = 23
 
@@ -27,9 +27,9 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="package")
 def run(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("runs") / "run"
-    changes = [f'data.path="{images}"', "data.kind=folder", "data.short_side=32", "epochs=1", "batch=8",
+    changes = [f'data.path="{images}"', "data.kind=folder", "data.short_side=32", "epochs=1", "batch_size=8",
                "model.options.widths=[8, 8, 8]", "log.tensorboard=false", "precision=fp32",
-               'prepare=[{kind="center-crop", size=32}]',
-               'augment=[{kind="random-crop", size=32}]']  # fmt: skip
-    train_network(load_recipe("cifar_fast_lr_cifar10", changes), directory)
+               'eval_transforms=[{kind="center-crop", size=32}]',
+               'train_transforms=[{kind="random-crop", size=32}]']  # fmt: skip
+    train(load_recipe("cifar_fast_lr_cifar10", changes), directory)
     return directory

@@ -26,7 +26,7 @@ def test_no_picture_is_passed_over_in_silence(tmp_path: Path, monkeypatch: pytes
         Image.new("RGB", (4, 4)).save(tmp_path / name, "BMP" if name == "b.bmp" else "PNG")
     inputs = FolderInputs(tmp_path, None)
     assert [inputs.name(number) for number in range(len(inputs))] == ["a.png", "b.bmp"]
-    with pytest.raises(DataError, match="can't be decoded: it is none of JPEG, PNG, WEBP, which are read"):
+    with pytest.raises(DataError, match="can't be decoded: it is not a JPEG, PNG or WEBP file"):
         inputs.image(1)
 
     def walk(folder: Path, onerror: Callable[[OSError], None], **more: object) -> list[object]:

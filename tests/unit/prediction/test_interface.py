@@ -11,6 +11,7 @@ import pytest
 from PIL import Image as Pillow
 from typer.testing import CliRunner
 
+from cruciform.api.evaluate import evaluate
 from cruciform.cli.main import app
 from cruciform.conversion.convert import plan_conversion
 from cruciform.errors import DataError, DeployError, OptionError, RunError, StoreError
@@ -20,7 +21,7 @@ from cruciform.prediction.predict_rows import PredictionSettings
 from cruciform.prediction.predictor import open_predictor
 from cruciform.prediction.request import Request
 from cruciform.store.directory import Base, interface_of, load, save
-from cruciform.training.evaluate_run import judge, trained_network
+from cruciform.training.evaluate_run import trained_network
 from cruciform.training.run.checkpoint import VALUES
 
 CLASSES = ("class0", "class1", "class2")
@@ -93,8 +94,8 @@ def test_a_directory_of_an_older_version_is_read_and_says_what_it_lacks(director
     assert interface_of(old) == (None, None)
     with pytest.raises(DeployError, match="does not say how images are preprocessed"):
         open_predictor(str(old))
-    with pytest.raises(RunError, match="does not say how images are preprocessed; evaluate it with --recipe"):
-        judge(old, data="x")
+    with pytest.raises(RunError, match="the preprocessing of .* is not known; give a recipe"):
+        evaluate(old, data="x")
     # And it is still known for one of ours, which may be replaced.
     model = load(old)
     save(model, old, plan_conversion(model, "full"), base=Base("cifar_fast_lr", OPTIONS))
@@ -125,13 +126,15 @@ def test_a_directory_is_evaluated_on_images_by_its_own_preprocessing(
     run: Path, directory: Path, images: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(images / "val", tmp_path / "data" / "val")  # no training data is needed
-    ours, theirs = judge(directory, data=str(tmp_path / "data")), judge(run)
+    ours, theirs = evaluate(directory, data=str(tmp_path / "data")), evaluate(run)
     assert ours.evaluation.confusion == theirs.evaluation.confusion
     (tmp_path / "data" / "val" / "class1").rename(tmp_path / "data" / "val" / "class9")
-    with pytest.raises(DataError, match="class 1 of 3 is 'class1' there, and of 3 is 'class2' in the data"):
-        judge(directory, data=str(tmp_path / "data"))
-    with pytest.raises(RunError, match="name the data to evaluate it on: --data PATH"):
-        judge(directory)
+    with pytest.raises(
+        DataError, match="class 1 of 3 of the network is 'class1', but class 1 of 3 of the data is 'class2'"
+    ):
+        evaluate(directory, data=str(tmp_path / "data"))
+    with pytest.raises(OptionError, match="is not a run; give either data .* or recipe"):
+        evaluate(directory)
 
 
 @pytest.mark.slow
@@ -162,9 +165,9 @@ def test_what_is_converted_carries_what_its_library_says(monkeypatch: pytest.Mon
     monkeypatch.setattr(SOURCES, "_items", {**SOURCES._items, "mine": library})
     done = CliRunner().invoke(app, ["convert", "mine:net", "-o", str(tmp_path / "x")], catch_exceptions=False)
     assert done.exit_code == 0
-    data = {"short_side": 20, "mean": [127.5] * 3, "deviation": [63.75] * 3}
+    data = {"short_side": 20, "mean": [127.5] * 3, "std": [63.75] * 3}
     prepare = [{"kind": "center-crop", "size": 16}]
-    assert interface_of(tmp_path / "x") == ({"prepare": prepare, "data": data}, None)
+    assert interface_of(tmp_path / "x") == ({"eval_transforms": prepare, "data": data}, None)
     predictor = open_predictor(str(tmp_path / "x"))
     assert predictor.prepare(np.full((20, 30, 3), 255, np.uint8)) == pytest.approx(np.full((3, 16, 16), 2.0))
 

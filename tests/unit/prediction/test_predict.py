@@ -13,7 +13,7 @@ from PIL import Image as Pillow
 from typer.testing import CliRunner
 
 from cruciform.cli.main import app
-from cruciform.data.shard_write import Writing, list_items, write_shards
+from cruciform.data.shard_write import ShardOptions, list_items, write_shards
 from cruciform.errors import DeployError, OptionError, RunError, StoreError
 from cruciform.files import new_directory
 from cruciform.prediction import predictor
@@ -129,7 +129,7 @@ def test_a_folder_is_no_file_to_write(run: Path, images: Path, tmp_path: Path) -
 
 
 def test_shards_and_folders_get_the_same_answers(images: Path, run: Path, tmp_path: Path) -> None:
-    write_shards(list_items(images / "val"), tmp_path / "shards", Writing(size=20_000, seed=None))
+    write_shards(list_items(images / "val"), tmp_path / "shards", ShardOptions(size=20_000, seed=None))
     outs = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
     for out, inputs in zip(outs, (images / "val", tmp_path / "shards"), strict=True):
         run_prediction(Request(str(run), str(inputs), str(out)), ASKING)
@@ -146,7 +146,7 @@ def test_a_network_that_does_not_say_how_images_are_prepared_is_refused(tmp_path
     ):
         open_predictor(str(tmp_path / "absent"))
     with pytest.raises(OptionError, match="whitened by GCN and ZCA"):
-        read_preparation({"prepare": [], "data": {"whiten": {"scale": 55}}})
+        read_preparation({"eval_transforms": [], "data": {"whiten": {"scale": 55}}})
 
 
 @pytest.mark.parametrize("key", ["preprocessing", "preparation"])
@@ -154,15 +154,15 @@ def test_a_network_that_does_not_say_how_images_are_prepared_is_refused(tmp_path
     "said",
     [
         "[1]",
-        '{"data": 3, "prepare": []}',
-        '{"data": {"mean": "red"}, "prepare": []}',
-        '{"data": {"mean": [NaN]}, "prepare": []}',
-        '{"data": {"deviation": [0]}, "prepare": []}',
-        '{"data": {"mean": [1, 2]}, "prepare": []}',
-        '{"data": {"path": "/etc"}, "prepare": []}',
-        '{"data": {"short_side": 1e99}, "prepare": []}',
-        '{"data": {}, "prepare": [{"kind": "os.system"}]}',
-        '{"data": {}, "prepare": [], "code": 1}',
+        '{"data": 3, "eval_transforms": []}',
+        '{"data": {"mean": "red"}, "eval_transforms": []}',
+        '{"data": {"mean": [NaN]}, "eval_transforms": []}',
+        '{"data": {"std": [0]}, "eval_transforms": []}',
+        '{"data": {"mean": [1, 2]}, "eval_transforms": []}',
+        '{"data": {"path": "/etc"}, "eval_transforms": []}',
+        '{"data": {"short_side": 1e99}, "eval_transforms": []}',
+        '{"data": {}, "eval_transforms": [{"kind": "os.system"}]}',
+        '{"data": {}, "eval_transforms": [], "code": 1}',
     ],
 )
 def test_a_preparation_that_is_none_is_refused(
@@ -172,7 +172,8 @@ def test_a_preparation_that_is_none_is_refused(
     with new_directory(tmp_path / "artifact", manifest={"format": 1}) as part:
         (part / "deploy.json").write_text(f'{{"{key}": {said}, "input_size": [3, 2, 2]}}')
     with pytest.raises(
-        (DeployError, StoreError), match="the preprocessing that .* names can't be used|preprocessing is a table"
+        (DeployError, StoreError),
+        match="the preprocessing that .* names can't be used|preprocessing must have the keys",
     ):
         open_predictor(str(tmp_path / "artifact"))
 

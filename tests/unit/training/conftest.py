@@ -27,10 +27,10 @@ def make(data: Path) -> Any:
         base = {
             "model": {"name": "the test's own"},
             "data": {"kind": "cifar10", "path": str(data), "threads": 1},
-            "augment": [{"kind": "mirror"}],
-            "optimizer": {"kind": "sgd", "rate": 0.01},
+            "train_transforms": [{"kind": "hflip"}],
+            "optimizer": {"kind": "sgd", "lr": 0.01},
             "epochs": 3,
-            "batch": 16,
+            "batch_size": 16,
             "log": {"tensorboard": False, "steps": 1},
         }
         return read_table(Recipe, {**base, **changes}, "test")

@@ -45,5 +45,5 @@ def test_a_class_without_a_sample_is_told(make: Any, tmp_path: Path) -> None:
     recipe = make(epochs=1, evaluation={"auc": True})  # 8 images, 10 classes
     model = nn.Sequential(nn.Flatten(), nn.Linear(3072, 10))
     train(recipe, Run(tmp_path), SingleProcess(torch.device("cpu")), resume=False, inputs=PythonObjects(model=model))
-    (notice,) = [line["what"] for line in read_journal(tmp_path / "log.jsonl") if "ROC" in line.get("what", "")]
-    assert notice.startswith("no area under the ROC curve: no sample judged is of the class airplane or ")
+    (notice,) = [line["message"] for line in read_journal(tmp_path / "log.jsonl") if "ROC" in line.get("message", "")]
+    assert notice.startswith("the area under the ROC curve is undefined: the data has no sample of class airplane or ")

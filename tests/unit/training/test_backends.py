@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cruciform.errors import RunError
-from cruciform.training.backends.backend import BACKENDS, Job, check_end
-from cruciform.training.backends.ddp import _end_of, _passing_on_signals
+from cruciform.training.backends.backend import BACKENDS, Job, Processes, check_end
+from cruciform.training.backends.ddp import _end_of, _forwarding_signals
 from cruciform.training.backends.ray import _is_loopback, cluster
 from cruciform.training.recipe.cookbook import load_recipe
 from cruciform.training.run.follow import following
@@ -26,8 +26,8 @@ def test_the_backends_are_these() -> None:
 
 
 def test_the_local_backend_is_one_process(tmp_path: object) -> None:
-    job = Job(load_recipe("nin_cifar10"), Run(tmp_path), workers=3)  # type: ignore[arg-type]
-    with pytest.raises(RunError, match="one process, not 3; use --backend ddp or --backend ray"):
+    job = Job(load_recipe("nin_cifar10"), Run(tmp_path), processes=Processes(workers=3))  # type: ignore[arg-type]
+    with pytest.raises(RunError, match="one process, not 3; use the backend ddp or ray"):
         start(job)
 
 
@@ -36,8 +36,8 @@ def test_processes_without_a_gpu_of_their_own_are_refused_before_they_start(
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    with pytest.raises(RunError, match="--workers 3: each process takes a GPU, and this machine has 2"):
-        start(Job(load_recipe("nin_cifar10"), Run(tmp_path), workers=3), "ddp")
+    with pytest.raises(RunError, match="workers=3 is more than the 2 GPUs of this machine"):
+        start(Job(load_recipe("nin_cifar10"), Run(tmp_path), processes=Processes("ddp", 3)))
 
 
 def test_a_signal_that_another_thread_is_given_is_passed_on() -> None:
@@ -50,7 +50,7 @@ def test_a_signal_that_another_thread_is_given_is_passed_on() -> None:
 
     threading.Thread(target=take_it, daemon=True).start()
     waiting = [sys.executable, "-c", "import time; time.sleep(20)"]
-    with subprocess.Popen(waiting) as agent, _passing_on_signals(agent) as received:
+    with subprocess.Popen(waiting) as agent, _forwarding_signals(agent) as received:
         assert _end_of(agent) == -signal.SIGTERM
     assert received == [signal.SIGTERM]
 
@@ -74,7 +74,7 @@ def test_a_cluster_that_others_can_reach_needs_a_token(monkeypatch: pytest.Monke
 
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.7:6379")
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
-    with pytest.raises(RunError, match="can be reached by others; set RAY_AUTH_MODE=token"), cluster(NotYet):
+    with pytest.raises(RunError, match="is not on the loopback interface; set RAY_AUTH_MODE=token"), cluster(NotYet):
         pass
 
 
@@ -94,16 +94,16 @@ def test_a_run_can_be_followed_by_its_log(tmp_path: object) -> None:
     seen: list[object] = []
 
     class Look(Observer):
-        def started(self, plan: Plan) -> None:
+        def on_start(self, plan: Plan) -> None:
             seen.append(plan)
 
-        def stepped(self, record: StepRecord) -> None:
+        def on_step(self, record: StepRecord) -> None:
             seen.append((record.step, record.samples))
 
-        def finished_epoch(self, epoch: int, step: int, figures: dict[str, object]) -> None:
+        def on_epoch(self, epoch: int, step: int, figures: dict[str, object]) -> None:
             seen.append((epoch, figures["train_loss"]))
 
-        def noticed(self, what: str, step: int) -> None:
+        def on_notice(self, what: str, step: int) -> None:
             seen.append(what)
 
     journal = Journal(run.log)
@@ -117,12 +117,11 @@ def test_a_run_can_be_followed_by_its_log(tmp_path: object) -> None:
     assert seen == [Plan(run.directory, 4, 20, 10, 80, 2), (8, 32), (1, 1.5), "something"]
 
 
-def test_only_ray_goes_on_with_fewer_workers(tmp_path: Path) -> None:
-    recipe = load_recipe("nin_cifar10")
-    with pytest.raises(RunError, match="3 workers at the least are more than the 2 in all"):
-        Job(recipe, Run(tmp_path), workers=2, least=3)
-    with pytest.raises(RunError, match="--least-workers 1 is for --backend ray: ddp goes on with all"):
-        start(Job(recipe, Run(tmp_path), workers=2, least=1), "ddp")
+def test_only_ray_continues_with_fewer_workers() -> None:
+    with pytest.raises(RunError, match="min_workers=3 is more than workers=2"):
+        Processes("ray", 2, min_workers=3)
+    with pytest.raises(RunError, match="min_workers=1 needs the backend ray; ddp runs with all processes or none"):
+        Processes("ddp", 2, min_workers=1)
 
 
 def test_a_log_can_name_no_error_of_its_own(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from torch import nn
 from cruciform import files
 from cruciform.data.loader import Batch
 from cruciform.errors import CheckpointError, NonFiniteError
-from cruciform.training.engine.learner import Learner, Taken
+from cruciform.training.engine.learner import Learner, Outcome
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.run.checkpoint import Checkpoints, load
 from cruciform.training.runtime.runtime import SingleProcess
@@ -91,7 +91,9 @@ def test_a_full_disk_is_said_and_leaves_the_last_one(tmp_path: Path, monkeypatch
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(files, "sync", full)
-    with pytest.raises(CheckpointError, match="of step 2 can't be written: the disk is full .*the last whole one is"):
+    with pytest.raises(
+        CheckpointError, match="of step 2 can't be written: the disk is full .*the last valid checkpoint is"
+    ):
         checkpoints.save(2, TENSORS, {})
     checkpoint, problems = checkpoints.load_newest()
     assert checkpoint is not None
@@ -101,7 +103,7 @@ def test_a_full_disk_is_said_and_leaves_the_last_one(tmp_path: Path, monkeypatch
 
 def test_numbers_that_are_none_are_not_saved(tmp_path: Path) -> None:
     checkpoints = save(tmp_path, 1)
-    with pytest.raises(NonFiniteError, match="model.a is not finite after step 2"):
+    with pytest.raises(NonFiniteError, match="model.a has NaN or Inf after step 2"):
         checkpoints.save(2, {"model.a": torch.tensor([1.0, float("nan")])}, {})
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
 
@@ -118,9 +120,9 @@ def recipe(**changes: object) -> Recipe:
     data = {
         "model": {"name": "the test's own"},
         "data": {"kind": "cifar10", "path": "x"},
-        "optimizer": {"kind": "sgd", "rate": 0.1},
+        "optimizer": {"kind": "sgd", "lr": 0.1},
         "epochs": 1,
-        "batch": 8,
+        "batch_size": 8,
         **changes,
     }
     return read_table(Recipe, data, "test")
@@ -143,10 +145,10 @@ def batch(number: int) -> Batch:
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_a_learner_becomes_what_it_was(tmp_path: Path, optimizer: str, precision: str) -> None:
     made = recipe(
-        optimizer={"kind": optimizer, "rate": 0.01, "weight_decay": 0.1},
+        optimizer={"kind": optimizer, "lr": 0.01, "weight_decay": 0.1},
         precision=precision,
-        average=0.9,
-        lookahead={"steps": 2},
+        ema=0.9,
+        lookahead={"k": 2},
     )
     first = Learner(made, network(), SingleProcess(torch.device("cpu")))
     for step in range(3):
@@ -168,7 +170,7 @@ def test_the_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
     first = Learner(recipe(), network(), SingleProcess(torch.device("cpu")))
     tensors, values = first.state()
     other = Learner(recipe(), nn.Sequential(nn.Flatten(), nn.Linear(192, 10)), SingleProcess(torch.device("cpu")))
-    with pytest.raises(CheckpointError, match="is of another network or recipe"):
+    with pytest.raises(CheckpointError, match="does not fit the network or the recipe"):
         other.load_state_(tensors, values)
     shutil.rmtree(tmp_path)
 
@@ -176,7 +178,7 @@ def test_the_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
 def test_a_step_in_pieces_equals_a_whole_one() -> None:
     whole, pieces = (
         Learner(
-            recipe(accumulate=accumulate),
+            recipe(grad_accum_steps=accumulate),
             nn.Sequential(nn.Flatten(), nn.Linear(192, 10)),
             SingleProcess(torch.device("cpu")),
         )
@@ -195,15 +197,15 @@ def test_a_first_step_that_overflows_leaves_no_state_that_nobody_filled(optimize
     learner = Learner(
         recipe(
             precision="fp16",
-            optimizer={"kind": optimizer, "rate": 1e-6},
-            data={"kind": "cifar10", "path": "x", "deviation": [1.0]},
+            optimizer={"kind": optimizer, "lr": 1e-6},
+            data={"kind": "cifar10", "path": "x", "std": [1.0]},
         ),
         nn.Sequential(nn.Flatten(), nn.Linear(192, 10)),
         SingleProcess(torch.device("cpu")),
     )
     result = learner.step(batch(0), 0, 1.0)
     assert not math.isfinite(result.norm)
-    assert result.taken is Taken.OVERFLOWED
+    assert result.outcome is Outcome.OVERFLOWED
     assert not learner.optimizer.state
     norms = [learner.step(batch(0), step, 1.0).norm for step in range(1, 40)]
     assert math.isfinite(norms[-1]), "the scale falls until it fits"
@@ -211,13 +213,13 @@ def test_a_first_step_that_overflows_leaves_no_state_that_nobody_filled(optimize
 
 
 def test_a_bad_batch_leaves_no_trace_where_it_is_skipped() -> None:
-    learner = Learner(recipe(nonfinite="skip", average=0.9), network(), SingleProcess(torch.device("cpu")))
+    learner = Learner(recipe(nan_policy="skip", ema=0.9), network(), SingleProcess(torch.device("cpu")))
     learner.step(batch(0), 0, 1.0)
     before, _ = learner.state()
     images = batch(1).images.float()
     images[0, 0, 0, 0] = float("nan")
     result = learner.step(batch(1)._replace(images=images), 1, 1.0)
-    assert result.taken is Taken.FAILED
+    assert result.outcome is Outcome.FAILED
     after, _ = learner.state()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
@@ -228,5 +230,5 @@ def test_a_copy_may_have_any_name_but_another_checkpoints(tmp_path: Path) -> Non
     shutil.copytree(whole, tmp_path / "checkpoint_of_ray")
     assert load(tmp_path / "checkpoint_of_ray").step == 7
     shutil.copytree(whole, tmp_path / "step-00000009")
-    with pytest.raises(CheckpointError, match="is no checkpoint: its step is 7"):
+    with pytest.raises(CheckpointError, match="is not a checkpoint: its step is 7"):
         load(tmp_path / "step-00000009")

@@ -35,7 +35,7 @@ def network() -> nn.Module:
 class Stop(Observer):
     """Ends a run as a kill would: without a word to it."""
 
-    def stepped(self, record: StepRecord) -> None:
+    def on_step(self, record: StepRecord) -> None:
         if record.step == HALF + 1:
             raise KeyboardInterrupt
 
@@ -65,7 +65,7 @@ def newest(run: Path) -> Path:
 
 
 def notices(run: Path) -> list[str]:
-    return [line["what"] for line in read_journal(run / "log.jsonl") if line["event"] == "notice"]
+    return [line["message"] for line in read_journal(run / "log.jsonl") if line["event"] == "notice"]
 
 
 def rewrite(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -117,7 +117,7 @@ def test_a_run_refuses_other_data_of_the_same_size(
 ) -> None:
     begin(own, tmp_path / "run")
     change_files(own_data, pattern, change)
-    with pytest.raises(DataError, match=rf"is not what this run was trained on \({split}: .*data.path=PATH"):
+    with pytest.raises(DataError, match=rf"is not what this run was trained on \({split}: .*data.path set to"):
         go(own, tmp_path / "run")
 
 
@@ -171,7 +171,7 @@ def test_a_checkpoint_of_another_run_is_refused(make: Any, tmp_path: Path, seed:
     go(make(seed=seed), tmp_path / "other")
     foreign = newest(tmp_path / "other")
     shutil.copytree(foreign, tmp_path / "run" / "checkpoints" / foreign.name)
-    with pytest.raises(RunError, match="is a checkpoint of another run") as error:
+    with pytest.raises(RunError, match="belongs to another run") as error:
         go(make(), tmp_path / "run")
     assert ("seed was 1, now 0" in str(error.value)) == also
     assert "Delete it" in str(error.value)
@@ -184,7 +184,7 @@ def test_a_given_checkpoint_of_another_run_is_refused_too(make: Any, tmp_path: P
     begin(make(), tmp_path / "run")
     go(make(), tmp_path / "other")
     copy = shutil.copytree(newest(tmp_path / "other"), tmp_path / "copy")
-    with pytest.raises(RunError, match="is a checkpoint of another run"):
+    with pytest.raises(RunError, match="belongs to another run"):
         go(make(), tmp_path / "run", start=Path(copy))
 
 
@@ -195,15 +195,15 @@ def test_rolling_back_to_a_checkpoint_of_another_run_is_refused(make: Any, tmp_p
             return result * float("nan") if poisoned and self.training else result
 
     class Swap(Observer):
-        def stepped(self, record: StepRecord) -> None:
+        def on_step(self, record: StepRecord) -> None:
             if record.step == HALF + 1:
                 shutil.copytree(newest(tmp_path / "other"), tmp_path / "run" / "checkpoints" / "step-00000009")
                 poisoned.append(True)
 
     poisoned: list[bool] = []
     go(make(), tmp_path / "other")
-    with pytest.raises(RunError, match="is a checkpoint of another run"):
-        go(make(nonfinite="rollback"), tmp_path / "run", Swap(), model=Poison(*network()))
+    with pytest.raises(RunError, match="belongs to another run"):
+        go(make(nan_policy="rollback"), tmp_path / "run", Swap(), model=Poison(*network()))
     with pytest.raises(NonFiniteError):  # what it would have come to
         go(make(), tmp_path / "third", model=Poison(*network()))
 
@@ -220,8 +220,8 @@ def edit(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
     [
         (lambda recipe: recipe.update(seed=7), "seed was 0, now 7"),
         (lambda recipe: recipe.update(epochs=4), "epochs was 3, now 4"),
-        (lambda recipe: recipe["optimizer"].update(rate=0.5), "optimizer.rate was 0.01, now 0.5"),
-        (lambda recipe: recipe.update(augment=[]), "augment was"),
+        (lambda recipe: recipe["optimizer"].update(lr=0.5), "optimizer.lr was 0.01, now 0.5"),
+        (lambda recipe: recipe.update(train_transforms=[]), "train_transforms was"),
     ],
 )
 def test_a_recipe_that_was_edited_in_the_run_is_refused_by_its_keys(
@@ -253,7 +253,7 @@ def test_a_run_of_an_older_version_goes_on_with_a_notice(make: Any, tmp_path: Pa
     go(make(), tmp_path / "run")
     assert equal(weights(tmp_path / "run"), weights(tmp_path / "whole"))
     (told,) = notices(tmp_path / "run")
-    assert "is of an older version: it does not tell its run, its recipe and the contents of its data" in told
+    assert "was written by an older version and does not record its run, recipe and data" in told
     values = load(newest(tmp_path / "run")).values
     assert values["run"]["id"] == Run(tmp_path / "run").id
     go(make(), tmp_path / "run")
@@ -291,7 +291,7 @@ def test_a_sample_that_can_not_be_read_now_is_remembered_as_it_was(
         return real(self, index)
 
     class Later(Observer):
-        def stepped(self, record: StepRecord) -> None:
+        def on_step(self, record: StepRecord) -> None:
             if record.step == HALF + 4:
                 raise KeyboardInterrupt
 
@@ -368,5 +368,5 @@ def test_a_process_that_finds_other_data_stops_all_of_them(make: Any, tmp_path: 
             theirs["train"]["digests"]["3"] = "0123456789abcdef"
             return [mine[0], theirs]
 
-    with pytest.raises(DataError, match="process 1 finds other training data than process 0: 1 of 40 compared samples"):
+    with pytest.raises(DataError, match="process 1 has other training data than process 0: 1 of 40 compared samples"):
         train(make(), Run(tmp_path / "run"), BesideAnother(torch.device("cpu")), inputs=PythonObjects(model=network()))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cruciform.data.loader import Batch
 from cruciform.errors import ShapeError
 from cruciform.training.engine.freeze import Freeze
-from cruciform.training.engine.learner import Learner, Taken
+from cruciform.training.engine.learner import Learner, Outcome
 from cruciform.training.engine.loop import train
 from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.run.checkpoint import Checkpoints
@@ -73,7 +73,9 @@ def test_among_processes_images_that_do_not_fit_are_told_rather_than_tried_again
             return nn.Sequential(model)
 
     model = nn.Sequential(nn.Flatten(), nn.Linear(1000, 10))
-    with pytest.raises(ShapeError, match=r"the test's own does not run on a batch of \(8, 3, 8, 8\): mat1 and mat2"):
+    with pytest.raises(
+        ShapeError, match=r"the test's own does not run on a batch of shape \(8, 3, 8, 8\): mat1 and mat2"
+    ):
         Learner(make(), model, Wrapping(torch.device("cpu"))).step(batch(), 0, 1.0)
 
 
@@ -87,16 +89,16 @@ def test_weights_are_kept_in_32_bits_however_they_come(make: Any, given: torch.d
 
 def test_a_buffer_that_never_was_finite_is_saved_and_one_that_has_become_so_is_not(make: Any, tmp_path: Path) -> None:
     learner = Learner(make(), Mixed(), HERE)
-    assert learner.never_finite == {"model.mask", "average.mask"}
+    assert learner.never_finite == {"model.mask", "ema.mask"}
     tensors, _ = learner.state()
     Checkpoints(tmp_path).save(1, tensors, {}, never_finite=learner.never_finite)
     tensors["model.norm.running_mean"].fill_(math.nan)
-    with pytest.raises(ArithmeticError, match="running_mean is not finite after step 2"):
+    with pytest.raises(ArithmeticError, match="running_mean has NaN or Inf after step 2"):
         Checkpoints(tmp_path).save(2, tensors, {}, never_finite=learner.never_finite)
 
 
 def test_a_mask_is_neither_averaged_nor_followed(make: Any, tmp_path: Path) -> None:
-    learner = Learner(make(average=0.9, lookahead={"steps": 1}), Mixed(), HERE)
+    learner = Learner(make(ema=0.9, lookahead={"k": 1}), Mixed(), HERE)
     for number in range(3):
         learner.step(batch(), number, 1.0, steps=3)
     judged = learner.evaluated()
@@ -109,8 +111,8 @@ def test_a_mask_is_neither_averaged_nor_followed(make: Any, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("policy", ["stop", "skip"])
 def test_in_16_bits_a_loss_that_is_no_number_is_no_matter_of_scale(make: Any, policy: str) -> None:
-    learner = Learner(make(precision="fp16", nonfinite=policy), Mixed(), HERE)
-    assert learner.step(batch(ruined=True), 0, 1.0).taken is Taken.FAILED
+    learner = Learner(make(precision="fp16", nan_policy=policy), Mixed(), HERE)
+    assert learner.step(batch(ruined=True), 0, 1.0).outcome is Outcome.FAILED
     assert isinstance(learner.model, Mixed)
     assert torch.isfinite(learner.model.norm.running_mean).all(), "the batch was not learnt from, nor its statistics"
 
@@ -118,7 +120,7 @@ def test_in_16_bits_a_loss_that_is_no_number_is_no_matter_of_scale(make: Any, po
 def test_slow_weights_are_the_result_also_where_the_last_step_is_not_taken(make: Any) -> None:
     model = Mixed()
     del model.mask
-    learner = Learner(make(nonfinite="skip", lookahead={}), model, HERE)
+    learner = Learner(make(nan_policy="skip", lookahead={}), model, HERE)
     learner.step(batch(), 0, 1.0, steps=2)
     learner.step(batch(ruined=True), 1, 1.0, steps=2)
     assert learner.lookahead
@@ -129,19 +131,19 @@ def test_slow_weights_are_the_result_also_where_the_last_step_is_not_taken(make:
 
 def test_steps_that_overflow_are_told(make: Any, tmp_path: Path) -> None:
     """The scale that torch starts with is too large for gradients of images this bright."""
-    recipe = make(precision="fp16", epochs=1, data={**make().data.model_dump(), "deviation": [0.01]})
+    recipe = make(precision="fp16", epochs=1, data={**make().data.model_dump(), "std": [0.01]})
     model = nn.Sequential(nn.Flatten(), nn.Linear(3072, 10))
     train(recipe, Run(tmp_path / "run"), HERE, inputs=PythonObjects(model=model))
-    notices = [line["what"] for line in read_journal(tmp_path / "run" / "log.jsonl") if line["event"] == "notice"]
-    assert any("step 1 was not taken: the gradient is finite at a smaller scale" in what for what in notices)
+    notices = [line["message"] for line in read_journal(tmp_path / "run" / "log.jsonl") if line["event"] == "notice"]
+    assert any("step 1 was not taken: the gradient overflowed at this loss scale" in what for what in notices)
 
 
 def test_what_its_maker_froze_stays_frozen(make: Any) -> None:
     model = Mixed()
     model.conv.bias.requires_grad_(False)
     freeze = Freeze(model, {"*.bias": 0.5})
-    freeze.spare_(0.1)
+    freeze.skip_gradients_(0.1)
     assert not model.conv.bias.requires_grad
     assert model.head.bias.requires_grad
-    freeze.spare_(0.9)
+    freeze.skip_gradients_(0.9)
     assert not model.head.bias.requires_grad

@@ -28,7 +28,7 @@ class At(Observer):
     def __init__(self, step: int, action: Callable[[], object]) -> None:
         self._step, self._action = step, action
 
-    def stepped(self, record: StepRecord) -> None:
+    def on_step(self, record: StepRecord) -> None:
         if record.step == self._step:
             self._action()
 
@@ -64,7 +64,7 @@ def test_a_run_stays_locked_when_its_lock_file_is_deleted(make: Any, tmp_path: P
     with run.locked() as lock:
         (run.directory / LOCK).unlink()
         assert run.is_locked()
-        with pytest.raises(RunError, match="is being written by another process; wait for it"):
+        with pytest.raises(RunError, match="is being written by another process; wait until it ends"):
             go(make(), run.directory)
         assert not lock.is_lost()
     assert not run.is_locked()

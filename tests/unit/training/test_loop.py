@@ -64,7 +64,7 @@ class At(Observer):
     def __init__(self, step: int, action: Any) -> None:
         self.step, self.action = step, action
 
-    def stepped(self, record: StepRecord) -> None:
+    def on_step(self, record: StepRecord) -> None:
         if record.step == self.step:
             self.action()
 
@@ -75,13 +75,13 @@ class Steps(Observer):
     def __init__(self, taken: list[int]) -> None:
         self.taken = taken
 
-    def stepped(self, record: StepRecord) -> None:
+    def on_step(self, record: StepRecord) -> None:
         self.taken.append(record.step)
 
 
 def test_a_run_learns_logs_and_can_be_looked_at(make: Any, tmp_path: Path) -> None:
     recipe = make(
-        epochs=10, augment=[], optimizer={"kind": "adamw", "rate": 0.01}, log={"tensorboard": True, "steps": 1}
+        epochs=10, train_transforms=[], optimizer={"kind": "adamw", "lr": 0.01}, log={"tensorboard": True, "steps": 1}
     )
     go(recipe, tmp_path / "run")
     lines = read_journal(tmp_path / "run" / "log.jsonl")
@@ -117,7 +117,7 @@ def test_a_signal_saves_and_going_on_gives_the_same_weights(
 
 
 def test_an_exception_anywhere_and_going_on_gives_the_same_weights(make: Any, tmp_path: Path) -> None:
-    recipe = make(checkpoint={"steps": 1}, average=0.9, loss={"mixup": 0.2})
+    recipe = make(checkpoint={"steps": 1}, ema=0.9, loss={"mixup": 0.2})
 
     def fail() -> None:
         raise OSError("anything")
@@ -171,7 +171,7 @@ class Poison(nn.Module):
 
 
 def test_a_loss_that_is_no_number_stops_and_names_the_last_checkpoint(make: Any, tmp_path: Path) -> None:
-    with pytest.raises(NonFiniteError, match="the gradient of step 6 is not finite.*last checkpoint is of step 4"):
+    with pytest.raises(NonFiniteError, match="the gradient of step 6 is NaN or Inf.*last checkpoint is of step 4"):
         go(make(), tmp_path / "run", model=Poison(6))
     assert Run(tmp_path / "run").status()["state"] == "failed"
     go(make(), tmp_path / "run", model=Poison())
@@ -193,33 +193,33 @@ def test_images_lie_in_memory_as_the_recipe_says(make: Any, tmp_path: Path, chan
 
 
 def test_skipping_goes_on_without_the_step(make: Any, tmp_path: Path) -> None:
-    go(make(nonfinite="skip"), tmp_path / "run", model=Poison(2, 6))
+    go(make(nan_policy="skip"), tmp_path / "run", model=Poison(2, 6))
     notices = [line for line in read_journal(tmp_path / "run" / "log.jsonl") if line["event"] == "notice"]
     assert [line["step"] for line in notices] == [2, 6]
     assert all(torch.isfinite(tensor).all() for tensor in weights(tmp_path / "run").values())
 
 
 def test_rolling_back_returns_to_the_last_checkpoint_and_goes_on_behind_the_step(make: Any, tmp_path: Path) -> None:
-    recipe = make(nonfinite="rollback")
+    recipe = make(nan_policy="rollback")
     seen: dict[int, Any] = {}
 
     class Look(Observer):
-        def stepped(self, record: StepRecord) -> None:
+        def on_step(self, record: StepRecord) -> None:
             seen[record.step] = record
 
     model = Poison(6)
     go(recipe, tmp_path / "run", Look(), model=model)
     assert sorted(seen) == list(range(1, 13))
     (notice,) = [line for line in read_journal(tmp_path / "run" / "log.jsonl") if line["event"] == "notice"]
-    assert "rolled back to the weights of step 4" in notice["what"]
+    assert "rolled back to the weights of step 4" in notice["message"]
     # There must be something to go back to.
-    with pytest.raises(NonFiniteError, match="no checkpoint yet to roll back to"):
+    with pytest.raises(NonFiniteError, match="no checkpoint to roll back to yet"):
         go(recipe, tmp_path / "other", model=Poison(2))
 
 
 def test_what_was_rolled_back_took_its_time_all_the_same(make: Any, tmp_path: Path) -> None:
     """The second epoch of four steps rolls back in its last; half a second of it was before."""
-    go(make(nonfinite="rollback"), tmp_path / "run", At(6, lambda: time.sleep(0.5)), model=Poison(8))
+    go(make(nan_policy="rollback"), tmp_path / "run", At(6, lambda: time.sleep(0.5)), model=Poison(8))
     epochs = [line for line in read_journal(tmp_path / "run" / "log.jsonl") if line["event"] == "epoch"]
     assert epochs[1]["seconds_training"] > 0.5
 
@@ -247,7 +247,7 @@ def test_a_checkpoint_that_is_given_counts_only_where_the_run_has_none_that_is_n
 
 def test_a_network_that_keeps_failing_is_given_up(make: Any, tmp_path: Path) -> None:
     with pytest.raises(NonFiniteError, match="the gradient of step 11"):
-        go(make(nonfinite="skip"), tmp_path / "run", model=Poison(*range(1, 40)))
+        go(make(nan_policy="skip"), tmp_path / "run", model=Poison(*range(1, 40)))
 
 
 def test_a_checkpoint_that_cannot_be_written_ends_the_run(
@@ -263,7 +263,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run(
         sync(path)
 
     monkeypatch.setattr(files, "sync", full)
-    with pytest.raises(CheckpointError, match="of step 8 can't be written: the disk is full.*last whole one is"):
+    with pytest.raises(CheckpointError, match="of step 8 can't be written: the disk is full.*last valid checkpoint is"):
         go(make(), tmp_path / "run")
     monkeypatch.undo()
     go(make(), tmp_path / "whole")
@@ -281,7 +281,7 @@ def test_a_precision_that_is_emulated_here_is_noticed(
         go(make(precision=precision, epochs=1), tmp_path / precision)
         found = [line for line in read_journal(tmp_path / precision / "log.jsonl") if line["event"] == "notice"]
         assert len(found) == expected
-        assert all("--set precision=fp32" in line["what"] for line in found)
+        assert all("precision=fp32" in line["message"] for line in found)
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_noticed(make: Any, tmp_path: Path) -> None:
@@ -291,9 +291,9 @@ def test_a_damaged_checkpoint_is_passed_over_and_noticed(make: Any, tmp_path: Pa
     (newest / "state.json").write_text("{}")
     go(make(), tmp_path / "run")
     assert equal(before, weights(tmp_path / "run"))
-    notices = [line["what"] for line in read_journal(tmp_path / "run" / "log.jsonl") if line["event"] == "notice"]
+    notices = [line["message"] for line in read_journal(tmp_path / "run" / "log.jsonl") if line["event"] == "notice"]
     assert len(notices) == 1
-    assert "passed over a damaged checkpoint" in notices[0]
+    assert "skipped a damaged checkpoint" in notices[0]
 
 
 def test_held_out_samples_are_judged_and_never_trained_on(make: Any, data: Path, tmp_path: Path) -> None:
@@ -317,22 +317,22 @@ def test_any_function_serves_as_a_transform(make: Any, tmp_path: Path) -> None:
 
 
 def test_a_callers_own_code_gets_the_network_that_is_judged(make: Any, tmp_path: Path) -> None:
-    from cruciform import train_network
+    from cruciform import train as train_network
 
-    trained = train_network(make(average=0.9, epochs=1), tmp_path / "run", model=network(), device="cpu")
+    trained = train_network(make(ema=0.9, epochs=1), tmp_path / "run", model=network(), device="cpu")
     assert not trained.training
     kept = weights(tmp_path / "run")
-    assert all(torch.equal(kept[f"average.{name}"], tensor) for name, tensor in trained.state_dict().items())
+    assert all(torch.equal(kept[f"ema.{name}"], tensor) for name, tensor in trained.state_dict().items())
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it loads its compiler
 def test_a_compiled_network_learns_the_same(make: Any, tmp_path: Path) -> None:
-    go(make(epochs=1, augment=[]), tmp_path / "plain", model=nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)))
+    go(make(epochs=1, train_transforms=[]), tmp_path / "plain", model=nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)))
     torch.manual_seed(0)
     first = weights(tmp_path / "plain")
     model = nn.Sequential(nn.Flatten(), nn.Linear(3072, 10))
-    go(make(epochs=1, augment=[], compile=True), tmp_path / "compiled", model=model)
+    go(make(epochs=1, train_transforms=[], compile=True), tmp_path / "compiled", model=model)
     second = weights(tmp_path / "compiled")
     assert first.keys() == second.keys()
     assert all(torch.isfinite(tensor).all() for tensor in second.values())
@@ -362,7 +362,7 @@ def test_no_rank_writes_before_all_have_agreed_to_start(make: Any, tmp_path: Pat
 
     observer = SampleObserver(tmp_path / "run" / "samples", rank=1)
     assert not (tmp_path / "run").exists(), "the leader would take it for somebody else's folder"
-    observer.ended("failed", 0, None)
+    observer.on_end("failed", 0, None)
 
 
 def test_a_hang_up_is_heard_unless_nohup_was_asked_for() -> None:

@@ -23,7 +23,7 @@ def go(recipe: Recipe, run: Path, *, model: nn.Module | None = None) -> None:
 def test_a_network_for_other_classes_is_refused_at_its_first_batch(make: Any, tmp_path: Path) -> None:
     for outputs in (7, 1000):
         model = nn.Sequential(nn.Flatten(), nn.Linear(3072, outputs))
-        with pytest.raises(ShapeError, match=f"tells {outputs} classes apart, the data has 10.*num_classes=10"):
+        with pytest.raises(ShapeError, match=f"has {outputs} outputs, but the data has 10 classes.*num_classes=10"):
             go(make(), tmp_path / str(outputs), model=model)
         assert Run(tmp_path / str(outputs)).status()["step"] == 0
 
@@ -31,25 +31,27 @@ def test_a_network_for_other_classes_is_refused_at_its_first_batch(make: Any, tm
 def test_means_for_other_channels_are_refused(make: Any, tmp_path: Path) -> None:
     recipe = make()
     recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"mean": (1.0, 2.0)})})
-    with pytest.raises(RecipeError, match="data.mean has 2 values for images of 3 channels"):
+    with pytest.raises(RecipeError, match="data.mean has 2 values, but images have 3 channels"):
         go(recipe, tmp_path / "run")
 
 
 def test_a_network_that_stumbles_is_told_with_its_input(make: Any, tmp_path: Path) -> None:
     """The last batch of an epoch may be of one sample, in which a batch norm of one pixel finds no variance."""
     model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(3, 10))
-    with pytest.raises(ShapeError, match=r"does not train on a batch of \(1, 3, 32, 32\): Expected more than 1 value"):
-        go(make(batch=39), tmp_path / "run", model=model)
+    with pytest.raises(
+        ShapeError, match=r"does not train on a batch of shape \(1, 3, 32, 32\): Expected more than 1 value"
+    ):
+        go(make(batch_size=39), tmp_path / "run", model=model)
 
 
 def test_a_network_that_stumbles_when_it_is_judged_is_told_with_its_input(make: Any, tmp_path: Path) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(768, 10))
-    with pytest.raises(ShapeError, match=r"does not run on a batch of \(8, 3, 32, 32\): mat1 and mat2"):
-        go(make(augment=[{"kind": "random-crop", "size": 16}]), tmp_path / "run", model=model)
+    with pytest.raises(ShapeError, match=r"does not run on a batch of shape \(8, 3, 32, 32\): mat1 and mat2"):
+        go(make(train_transforms=[{"kind": "random-crop", "size": 16}]), tmp_path / "run", model=model)
 
 
 def test_a_file_is_no_place_for_a_run(make: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", tmp_path / "file" / "run"):
-        with pytest.raises(RunError, match="is, or lies in, a file; choose a directory with --run DIR"):
+        with pytest.raises(RunError, match="is a file, or inside one; choose another directory"):
             go(make(), place)

@@ -22,7 +22,7 @@ def test_the_dense_scheme_may_be_asked_for() -> None:
 def test_what_became_of_the_convolutions_is_told() -> None:
     told: list[str] = []
     build_model(ModelTable(name="nin", scheme="lr"), classes=10, seed=0, notice=told.append)
-    assert told[0].startswith("nin by lr: 9 convolutions: 3 replaced, 0 kept, 6 skipped; parameters")
+    assert told[0].startswith("converted nin by lr: 9 convolutions: 3 replaced, 0 kept, 6 skipped; parameters")
 
 
 @pytest.mark.usefixtures("libraries")

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from cruciform.api.evaluate import evaluate
 from cruciform.errors import DataError, NonFiniteError
 from cruciform.training.engine.loop import train
-from cruciform.training.evaluate_run import judge
 from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.run.journal import read_journal
@@ -31,9 +31,9 @@ def recipe(folder: Path, *, bad: dict[str, float] | None = None, dtype: Any = np
             images[BAD, 1, 2, 3] = bad[split]
         arrays |= {f"{split}_images": images, f"{split}_labels": np.arange(count, dtype=np.uint8) % 2}
     np.savez_compressed(folder / "volumes.npz", **arrays)
-    data = {"kind": "volumes", "path": str(folder / "volumes.npz"), "deviation": [1.0], "threads": 0}
-    table = {"model": {"name": "mine"}, "data": data | changes.pop("data", {}), "epochs": 2, "batch": 8,
-             "optimizer": {"kind": "sgd", "rate": 0.01}, "evaluation": {"auc": True},
+    data = {"kind": "volumes", "path": str(folder / "volumes.npz"), "std": [1.0], "threads": 0}
+    table = {"model": {"name": "mine"}, "data": data | changes.pop("data", {}), "epochs": 2, "batch_size": 8,
+             "optimizer": {"kind": "sgd", "lr": 0.01}, "evaluation": {"auc": True},
              "log": {"tensorboard": False, "steps": 1}, **changes}  # fmt: skip
     return read_table(Recipe, table, "test")
 
@@ -56,13 +56,13 @@ def go(made: Recipe, run: Path, model: nn.Module | None = None, transform: Any =
 
 
 def notices(run: Path) -> list[str]:
-    return [line["what"] for line in read_journal(run / "log.jsonl") if line["event"] == "notice"]
+    return [line["message"] for line in read_journal(run / "log.jsonl") if line["event"] == "notice"]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_a_sample_that_is_not_finite_is_named_and_stops_the_run(tmp_path: Path, split: str, value: float) -> None:
-    with pytest.raises(DataError, match=f"sample {BAD}: holds NaN, Inf or a value beyond float32"):
+    with pytest.raises(DataError, match=f"sample {BAD}: contains NaN, Inf or a value beyond float32"):
         go(recipe(tmp_path, bad={split: value}), tmp_path / "run")
     (last,) = read_journal(tmp_path / "run" / "log.jsonl")[-1:]
     assert last["error"] == "DataError"
@@ -70,15 +70,18 @@ def test_a_sample_that_is_not_finite_is_named_and_stops_the_run(tmp_path: Path, 
 
 
 def test_a_value_that_is_infinite_in_float32_only_is_named_too(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=f"sample {BAD}: holds NaN, Inf or a value beyond float32"):
+    with pytest.raises(DataError, match=f"sample {BAD}: contains NaN, Inf or a value beyond float32"):
         go(recipe(tmp_path, bad={"test": 1e300}, dtype=np.float64), tmp_path / "run")
 
 
 def test_samples_that_are_not_finite_are_left_out_and_listed_where_that_is_allowed(tmp_path: Path) -> None:
     go(recipe(tmp_path, bad={"train": np.nan, "test": np.inf}, data={"max_bad": 0.2}), tmp_path / "run")
     told = notices(tmp_path / "run")
-    assert [what.partition(":")[0] for what in told] == ["left out", "not judged", "not judged"]
-    assert all(f"sample {BAD}: holds NaN" in what for what in told)
+    assert [what.partition(":")[0] for what in told] == [
+        "skipped an unreadable sample",
+        *["skipped an unreadable test sample"] * 2,
+    ]
+    assert all(f"sample {BAD}: contains NaN" in what for what in told)
 
 
 def test_a_run_goes_on_when_the_sample_has_been_mended(tmp_path: Path) -> None:
@@ -96,8 +99,8 @@ def test_an_evaluation_names_the_sample_and_gives_no_figures(tmp_path: Path) -> 
     run = Run(tmp_path / "run")
     train(made.model_copy(update={"epochs": 1}), run, SingleProcess(torch.device("cpu")), resume=True)
     recipe(tmp_path, bad={"test": np.inf})
-    with pytest.raises(DataError, match=f"sample {BAD}: holds NaN"):
-        judge(run.directory, device="cpu")
+    with pytest.raises(DataError, match=f"sample {BAD}: contains NaN"):
+        evaluate(run.directory, device="cpu")
 
 
 def test_a_transform_that_makes_a_sample_infinite_is_blamed_and_the_sample_named(tmp_path: Path) -> None:
@@ -109,12 +112,10 @@ def test_a_transform_that_makes_a_sample_infinite_is_blamed_and_the_sample_named
 
 
 def test_a_deviation_that_makes_samples_infinite_is_blamed_and_not_the_learning_rate(tmp_path: Path) -> None:
-    made = recipe(tmp_path, data={"deviation": [1e-45]})
-    with pytest.raises(
-        NonFiniteError, match=r"data.deviation=\(1e-45,\) make NaN or Inf of 8 samples.*sample"
-    ) as error:
+    made = recipe(tmp_path, data={"std": [1e-45]})
+    with pytest.raises(NonFiniteError, match=r"data.std=\(1e-45,\) gives NaN or Inf for 8 samples.*sample") as error:
         go(made, tmp_path / "run", nn.Sequential(nn.Flatten(), nn.Linear(64, 2)))
-    assert "optimizer.rate" not in str(error.value)
+    assert "optimizer.lr" not in str(error.value)
 
 
 def test_outputs_that_are_not_finite_are_no_result(tmp_path: Path) -> None:
@@ -129,5 +130,5 @@ def test_outputs_that_are_not_finite_are_no_result(tmp_path: Path) -> None:
 
 def test_whitening_names_a_sample_that_is_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CRUCIFORM_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(DataError, match=f"sample {BAD}: holds NaN"):
+    with pytest.raises(DataError, match=f"sample {BAD}: contains NaN"):
         go(recipe(tmp_path, bad={"train": np.nan}, data={"whiten": {}}), tmp_path / "run")

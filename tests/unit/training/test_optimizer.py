@@ -4,7 +4,8 @@ from torch import nn
 
 from cruciform import create_model
 from cruciform.errors import RecipeError
-from cruciform.training.recipe.optimizer import AdamW, Sgd
+from cruciform.training.optimizers.adamw import AdamW
+from cruciform.training.optimizers.sgd import Sgd
 
 
 def network() -> nn.Module:
@@ -22,7 +23,7 @@ def settings(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, tu
 
 def test_biases_and_norms_do_not_decay_and_biases_may_run_faster() -> None:
     model = network()
-    found = settings(Sgd(rate=0.1, weight_decay=1e-4, bias_rate=2.0).build(model), model)
+    found = settings(Sgd(lr=0.1, weight_decay=1e-4, bias_lr_mult=2.0).build(model), model)
     assert found == {
         "0.weight": (1e-4, 0.1),
         "0.bias": (0.0, 0.2),
@@ -35,13 +36,13 @@ def test_biases_and_norms_do_not_decay_and_biases_may_run_faster() -> None:
 
 def test_all_decays_where_the_recipe_says_so() -> None:
     model = network()
-    found = settings(AdamW(rate=0.1, weight_decay=0.05, decayed="all").build(model), model)
+    found = settings(AdamW(lr=0.1, weight_decay=0.05, decay_norm_and_bias=True).build(model), model)
     assert {decay for decay, _ in found.values()} == {0.05}
 
 
 def test_biases_of_composite_layers_are_biases() -> None:
     model = create_model("nin_c3_lr")
-    found = settings(Sgd(rate=0.1, weight_decay=1e-4, bias_rate=2.0).build(model), model)
+    found = settings(Sgd(lr=0.1, weight_decay=1e-4, bias_lr_mult=2.0).build(model), model)
     assert found["features.conv1.bias_0_1"] == (0.0, 0.2)
     assert found["features.conv1.weight_0_1"] == (1e-4, 0.1)
 
@@ -49,7 +50,7 @@ def test_biases_of_composite_layers_are_biases() -> None:
 def test_names_can_have_rates_of_their_own_and_frozen_ones_none() -> None:
     model = network()
     model[0].weight.requires_grad_(False)
-    found = settings(Sgd(rate=0.1, rates={"3.*": 0.5}).build(model), model)
+    found = settings(Sgd(lr=0.1, lr_mult={"3.*": 0.5}).build(model), model)
     assert "0.weight" not in found
     assert found["3.weight"][1] == pytest.approx(0.05)
     assert found["3.bias"][1] == pytest.approx(0.05)
@@ -57,6 +58,6 @@ def test_names_can_have_rates_of_their_own_and_frozen_ones_none() -> None:
 
 def test_a_rate_for_nothing_is_refused() -> None:
     with pytest.raises(
-        RecipeError, match="optimizer.rates: no parameter .* called '3.wieght'. Did you mean '3.weight'"
+        RecipeError, match="optimizer.lr_mult: '3.wieght' matches no parameter of the network. Did you mean '3.weight'"
     ):
-        Sgd(rate=0.1, rates={"3.wieght": 2.0}).build(network())
+        Sgd(lr=0.1, lr_mult={"3.wieght": 2.0}).build(network())

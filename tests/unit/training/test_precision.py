@@ -45,7 +45,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 class Stop(Observer):
     """Ends a run after a step."""
 
-    def stepped(self, record: StepRecord) -> None:
+    def on_step(self, record: StepRecord) -> None:
         if record.step == 4:
             raise KeyboardInterrupt
 
@@ -70,7 +70,7 @@ def go(recipe: Any, run: Path, *observers: Observer) -> set[torch.dtype]:
 
 
 def notices(run: Path) -> list[str]:
-    return [line["what"] for line in read_journal(run / "log.jsonl") if line["event"] == "notice"]
+    return [line["message"] for line in read_journal(run / "log.jsonl") if line["event"] == "notice"]
 
 
 @pytest.mark.parametrize(("text", "expected"), [(WITHOUT, "fp32"), (WITH, "bf16"), (None, "fp32")])
@@ -103,7 +103,7 @@ def test_what_auto_was_is_computed_in_and_recorded(
 
 @pytest.mark.parametrize(
     ("first", "then", "dtype", "told"),
-    [(WITH, WITHOUT, torch.bfloat16, ["goes on in bf16 as it began"]), (WITHOUT, WITH, torch.float32, [])],
+    [(WITH, WITHOUT, torch.bfloat16, ["keeps bf16, as it was started"]), (WITHOUT, WITH, torch.float32, [])],
 )
 @pytest.mark.parametrize("asked", ["auto", "as recorded"])
 def test_a_run_keeps_its_precision_where_auto_would_be_another(
@@ -117,10 +117,10 @@ def test_a_run_keeps_its_precision_where_auto_would_be_another(
     machine.becomes(then)
     assert go(auto if asked == "auto" else began, run) == {dtype}
     assert Run(run).recipe() == began, "that it was auto must not be written back"
-    found = [what for what in notices(run) if "as it began" in what]
+    found = [what for what in notices(run) if "as it was started" in what]
     assert len(found) == len(told)
     assert all(words in what for words, what in zip(told, found, strict=True))
-    assert not any("--set precision=fp32 is faster" in what for what in notices(run)), "a run would refuse that"
+    assert not any("precision=fp32 is faster" in what for what in notices(run)), "a run would refuse that"
 
 
 def test_a_run_in_a_precision_of_its_own_is_not_taken_for_auto(make: Any, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_no_recipe_that_comes_with_the_library_asks_for_what_may_be_emulated() -
 def test_making_ready_a_run_that_has_begun_keeps_its_precision(machine: Machine, make: Any, tmp_path: Path) -> None:
     """As the process does that starts others, before it knows what they compute on."""
     machine.becomes(WITH)
-    run, auto = Run(tmp_path / "run"), make(precision="auto", epochs=1, model={"name": "x", "given": "Seen"})
+    run, auto = Run(tmp_path / "run"), make(precision="auto", epochs=1, model={"name": "x", "python_object": "Seen"})
     go(auto, run.directory)
     machine.becomes(WITHOUT)
     run.prepare(auto, resume=True)
@@ -167,5 +167,5 @@ def test_processes_that_differ_compute_in_what_all_of_them_have(machine: Machine
     recipe, note = settle_precision(make(precision="auto"), Second(HERE))
     assert recipe.precision == "fp32"
     assert note is not None
-    assert "a process has no instructions for bf16" in note
+    assert "a processor has no bf16 instructions" in note
     assert settle_precision(make(precision="bf16"), Second(HERE))[0].precision == "bf16"

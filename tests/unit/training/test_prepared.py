@@ -35,12 +35,12 @@ def run(tmp_path: Path) -> Run:
         Recipe,
         {
             "model": {"name": "the test's own"},
-            "data": {"kind": "cifar10", "path": str(folder), "mean": [100, 120, 140], "deviation": [50, 60, 70]},
-            "augment": [{"kind": "random-crop", "size": 28}, {"kind": "mirror"}],
-            "prepare": [{"kind": "center-crop", "size": 28}],
-            "optimizer": {"kind": "sgd", "rate": 0.01},
+            "data": {"kind": "cifar10", "path": str(folder), "mean": [100, 120, 140], "std": [50, 60, 70]},
+            "train_transforms": [{"kind": "random-crop", "size": 28}, {"kind": "hflip"}],
+            "eval_transforms": [{"kind": "center-crop", "size": 28}],
+            "optimizer": {"kind": "sgd", "lr": 0.01},
             "epochs": 1,
-            "batch": 8,
+            "batch_size": 8,
         },
         "test",
     )
@@ -63,7 +63,7 @@ def test_the_network_of_a_judge_is_given_the_same(run: Run) -> None:
     batches = list(prepared_batches(run.directory, "test", batch=5))
     assert [len(batch.labels) for batch in batches] == [5, 3]
     for step, batch in enumerate(batches):
-        judged = Loader(test, Order(len(test), 5), recipe.prepare).read(step)
+        judged = Loader(test, Order(len(test), 5), recipe.eval_transforms).read(step)
         learner.logits(judged)
         assert np.array_equal(batch.images, seen[-1].numpy())
         assert np.array_equal(batch.labels, judged.labels.numpy())

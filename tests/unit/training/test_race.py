@@ -10,18 +10,17 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from cruciform.api.evaluate import evaluate
 from cruciform.cli.main import app
-from cruciform.cli.training.race import _contestant
 from cruciform.errors import OptionError, RunError
 from cruciform.plot.race import draw_race
-from cruciform.training.evaluate_run import judge
-from cruciform.training.experiments.race import Contestant, Finish, run_race, summarize
+from cruciform.training.experiments.race import Contestant, Finish, read_contestant, run_race, summarize
 from cruciform.training.experiments.race_result import read_finishes, record_race
 from cruciform.training.recipe.cookbook import load_recipe
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.run.journal import read_journal
 
-SMALL = ["model.options.widths=[8, 8, 8]", "epochs=2", "batch=16", "log.tensorboard=false", "precision=fp32"]
+SMALL = ["model.options.widths=[8, 8, 8]", "epochs=2", "batch_size=16", "log.tensorboard=false", "precision=fp32"]
 
 
 def recipe(name: str, data: Path) -> Recipe:
@@ -39,8 +38,8 @@ def test_contestants_run_in_turns_and_a_finished_one_is_not_run_again(data: Path
     assert finishes[1].macs < finishes[0].macs
     assert all(finish.hardware["cores"] for finish in finishes)  # a file may hold runs of several machines
     assert {finish.command for finish in finishes} == {"what was typed"}  # nor need one command have run them all
-    judged = judge(tmp_path / "runs" / "cifar_fast-0").evaluation
-    assert (judged.top1, judged.top1_mirrored) == (finishes[0].top1, finishes[0].top1_mirrored)
+    judged = evaluate(tmp_path / "runs" / "cifar_fast-0").evaluation
+    assert (judged.top1, judged.top1_flip_tta) == (finishes[0].top1, finishes[0].top1_flip_tta)
 
     result = tmp_path / "race.json"
     record_race(finishes, result, command="test")
@@ -90,8 +89,8 @@ def test_the_first_layer_of_a_race_is_fitted_to_the_data_and_stays(
 
 def finish(accuracy: float, *, seed: int = 0, seconds: float = 100) -> Finish:
     curve = [
-        {"epoch": 1, "seconds": seconds / 2, "top1": accuracy - 0.1, "top1_mirrored": accuracy - 0.05},
-        {"epoch": 2, "seconds": seconds, "top1": accuracy, "top1_mirrored": accuracy + 0.01},
+        {"epoch": 1, "seconds": seconds / 2, "top1": accuracy - 0.1, "top1_flip_tta": accuracy - 0.05},
+        {"epoch": 2, "seconds": seconds, "top1": accuracy, "top1_flip_tta": accuracy + 0.01},
     ]
     return Finish("x", seed, 2_000_000, 7, 50, {}, curve, {})
 
@@ -100,7 +99,7 @@ def test_a_summary_is_over_seeds() -> None:
     found = summarize([finish(0.90), finish(0.92, seed=1, seconds=300)])
     assert found["plain_accuracy"] == 91.0
     assert found["accuracy"] == 92.0
-    assert found["accuracy_deviation"] == pytest.approx(1.414, abs=1e-3)
+    assert found["accuracy_std"] == pytest.approx(1.414, abs=1e-3)
     assert found["seconds"] == 200.0
     assert found["mmacs"] == 2.0
     assert finish(0.9).images_per_second == 1.0
@@ -124,11 +123,11 @@ def test_the_command_draws_records_and_says_who_was_better(data: Path, tmp_path:
 
 
 def test_contestants_are_called_by_what_sets_them_apart(tmp_path: Path) -> None:
-    rates = [_contestant(f"modern_cifar10,optimizer.rate={rate}", []).name for rate in ("0.05", "1.05")]
-    assert rates == ["modern_cifar10-rate=0.05", "modern_cifar10-rate=1.05"]
-    assert "/" not in _contestant(f'modern_cifar10,data.path="{tmp_path}"', []).name
+    rates = [read_contestant(f"modern_cifar10,optimizer.lr={rate}", []).name for rate in ("0.05", "1.05")]
+    assert rates == ["modern_cifar10-lr=0.05", "modern_cifar10-lr=1.05"]
+    assert "/" not in read_contestant(f'modern_cifar10,data.path="{tmp_path}"', []).name
     words = ["race", "modern_cifar10", "modern_cifar10", "-o", str(tmp_path)]
-    with pytest.raises(OptionError, match="would be called the same"):
+    with pytest.raises(OptionError, match="must have different names"):
         CliRunner().invoke(app, words, catch_exceptions=False)
 
 
@@ -141,7 +140,7 @@ def test_a_picture_shows_all_contestants(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text('{"details": [{"network": "x"}]}')
-    with pytest.raises(RunError, match="is no file of a race's results"):
+    with pytest.raises(RunError, match="is not a result file of a race"):
         read_finishes(tmp_path / "x.json")
 
 

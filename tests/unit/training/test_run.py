@@ -11,7 +11,7 @@ from torch import nn
 
 from cruciform.errors import DataError, RunError
 from cruciform.training.engine.loop import train
-from cruciform.training.recipe.python_objects import PythonObjects, name_given
+from cruciform.training.recipe.python_objects import PythonObjects, name_objects
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.run.journal import Journal, read_journal
 from cruciform.training.run.run import Run
@@ -35,10 +35,10 @@ def test_a_run_is_written_by_one_process_only(make: Any, tmp_path: Path) -> None
 
 def test_a_run_is_not_mixed_up_with_another(make: Any, tmp_path: Path) -> None:
     go(make(), tmp_path / "run")
-    with pytest.raises(RunError, match="holds a run already; go on with it with --resume"):
+    with pytest.raises(RunError, match="already contains a run; resume it"):
         go(make(), tmp_path / "run", resume=False)
-    with pytest.raises(RunError, match="another recipe .batch was 16, now 8; optimizer.rate was 0.01, now 0.5"):
-        go(make(batch=8, optimizer={"kind": "sgd", "rate": 0.5}), tmp_path / "run")
+    with pytest.raises(RunError, match="another recipe .batch_size was 16, now 8; optimizer.lr was 0.01, now 0.5"):
+        go(make(batch_size=8, optimizer={"kind": "sgd", "lr": 0.5}), tmp_path / "run")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("precious")
     with pytest.raises(RunError, match="exists and is not a run"):
@@ -49,13 +49,13 @@ def test_a_run_may_be_watched_kept_and_forgiven_otherwise(make: Any, tmp_path: P
     """What errors advise to change must be something that the run then takes, and whoever reads its recipe gets."""
     go(make(), tmp_path / "run")
     data = make().data.model_dump() | {"max_bad": 0.1, "threads": 2}
-    changed = make(log={"steps": 7, "tensorboard": False}, checkpoint={"keep": 1}, nonfinite="skip", data=data)
+    changed = make(log={"steps": 7, "tensorboard": False}, checkpoint={"keep": 1}, nan_policy="skip", data=data)
     go(changed, tmp_path / "run")
-    assert Run(tmp_path / "run").recipe() == name_given(changed, inputs())
+    assert Run(tmp_path / "run").recipe() == name_objects(changed, inputs())
 
 
 def test_missing_data_is_said_before_anything_is_computed(make: Any, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is not there"):
+    with pytest.raises(DataError, match="does not exist"):
         go(make(data={"kind": "cifar10", "path": str(tmp_path / "absent")}), tmp_path / "run")
     assert Run(tmp_path / "run").status()["state"] == "failed"
 
@@ -66,7 +66,7 @@ def test_a_start_without_data_does_not_use_up_the_name_of_the_run(make: Any, tmp
     for recipe, error in ((lost, DataError), (found, None), (found, RunError)):
         with pytest.raises(error) if error else nullcontext():
             go(recipe, tmp_path / "run", resume=False)
-    assert Run(tmp_path / "run").recipe() == name_given(found, inputs())
+    assert Run(tmp_path / "run").recipe() == name_objects(found, inputs())
     assert Run(tmp_path / "run").status()["state"] == "done"
 
 

@@ -35,5 +35,5 @@ def test_a_device_that_is_not_there_is_refused_in_a_sentence() -> None:
     assert pick_device("cpu") == torch.device("cpu")
     missing = ["gpu"] if torch.cuda.is_available() else ["gpu", "cuda"]
     for name in missing:
-        with pytest.raises(OptionError, match=f"--device {name} can't be had: .*; auto, cpu, cuda or cuda:1"):
+        with pytest.raises(OptionError, match=f"the device '{name}' is not available: .*Use auto, cpu, cuda or cuda:1"):
             pick_device(name)

@@ -12,15 +12,16 @@ from cruciform.training.recipe.schedule import (
     Curve,
     Inverse,
     Moment,
+    MultiStep,
     OneCycle,
     Plateau,
     PlateauState,
     Poly,
-    Steps,
 )
 
 CURVES: list[Curve] = [
-    Constant(), Inverse(decay=5e-4), Steps(at=(0.5, 0.75)), Poly(power=0.5), Cosine(warmup=2), OneCycle(),
+    Constant(), Inverse(decay=5e-4), MultiStep(milestones=(0.5, 0.75)), Poly(power=0.5), Cosine(warmup_epochs=2),
+    OneCycle(),
 ]  # fmt: skip
 
 
@@ -40,12 +41,12 @@ def test_caffes_poly() -> None:
 
 
 def test_steps() -> None:
-    curve = Steps(at=(0.5, 0.75), by=0.1)
+    curve = MultiStep(milestones=(0.5, 0.75), gamma=0.1)
     assert [curve.factor(at(step)) for step in (499, 500, 750)] == pytest.approx([1, 0.1, 0.01])
 
 
 def test_cosine_rises_then_falls_to_its_end() -> None:
-    curve = Cosine(warmup=1, end=0.1)
+    curve = Cosine(warmup_epochs=1, end_factor=0.1)
     assert curve.factor(at(0)) == pytest.approx(1 / 101)
     assert curve.factor(at(99)) == pytest.approx(100 / 101)
     assert curve.factor(at(100)) == pytest.approx(1)
@@ -53,7 +54,7 @@ def test_cosine_rises_then_falls_to_its_end() -> None:
 
 
 def test_one_cycle_is_two_straight_lines() -> None:
-    curve = OneCycle(start=0.2, peak=0.25, end=0.0)
+    curve = OneCycle(start_factor=0.2, pct_start=0.25, end_factor=0.0)
     assert [curve.factor(at(step)) for step in (0, 125, 250, 625)] == pytest.approx([0.2, 0.6, 1, 0.5])
 
 
@@ -64,11 +65,11 @@ def test_factors_stay_between_nothing_and_the_whole_rate(curve: Curve, step: int
 
 
 def test_a_plateau_reduces_after_its_patience_and_not_more_often_than_it_may() -> None:
-    plateau, state = Plateau(patience=2, least=0.01, most=2), PlateauState()
+    plateau, state = Plateau(patience=2, threshold=0.01, max_reductions=2), PlateauState()
     rates = []
     for accuracy in (0.5, 0.6, 0.605, 0.601, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7):
-        state.see(accuracy, plateau)
+        state.update(accuracy, plateau)
         rates.append(state.reductions)
     assert rates == [0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2]
     curve = Inverse(decay=5e-4, plateau=plateau)
-    assert curve.rate_factor(at(0), state) == pytest.approx(0.01)
+    assert curve.lr_factor(at(0), state) == pytest.approx(0.01)

@@ -9,7 +9,7 @@ from PIL import Image
 from cruciform.data.loader import input_size
 from cruciform.data.open_dataset import open_dataset
 from cruciform.data.samples.source import Opening
-from cruciform.data.transforms.transforms import CenterCrop, Mirror, RandomCrop, RandomResizedCrop
+from cruciform.data.transforms.transforms import CenterCrop, Hflip, RandomCrop, RandomResizedCrop
 from cruciform.errors import RecipeError
 from cruciform.training.recipe.cookbook import list_recipes, load_recipe
 from cruciform.training.recipe.recipe import Recipe
@@ -20,7 +20,10 @@ OF_IMAGES = [name for name in list_recipes() if load_recipe(name).data.kind == "
 
 def sizes(recipe: Recipe) -> tuple[int | None, list[int], list[int]]:
     crops = (RandomCrop, CenterCrop, RandomResizedCrop)
-    found = [[one.size for one in each if isinstance(one, crops)] for each in (recipe.augment, recipe.prepare)]
+    found = [
+        [one.size for one in each if isinstance(one, crops)]
+        for each in (recipe.train_transforms, recipe.eval_transforms)
+    ]
     return recipe.data.short_side, found[0], found[1]
 
 
@@ -31,7 +34,7 @@ def test_recipes_of_images_are_what_they_were_and_one_setting_moves_all_their_si
     moved = load_recipe(name, ["data.size=112"])
     assert sizes(moved) == (128, [112], [112])
     assert moved.model.options["input_size"] == 112
-    assert moved.augment[1] == Mirror()
+    assert moved.train_transforms[1] == Hflip()
 
 
 def test_there_are_recipes_of_images() -> None:
@@ -40,8 +43,8 @@ def test_there_are_recipes_of_images() -> None:
 
 def test_a_setting_that_is_given_besides_is_kept() -> None:
     assert sizes(load_recipe("modern_folder", ["data.short_side=120", "data.size=112"])) == (120, [112], [112])
-    bare = load_recipe("modern_folder", ["data.size=112", 'augment=[{kind="random-crop", padding=4}]'])
-    assert bare.augment == (RandomCrop(112, padding=4),)
+    bare = load_recipe("modern_folder", ["data.size=112", 'train_transforms=[{kind="random-crop", padding=4}]'])
+    assert bare.train_transforms == (RandomCrop(112, padding=4),)
 
 
 def test_networks_of_others_take_no_option_for_their_input() -> None:
@@ -52,8 +55,8 @@ def test_networks_of_others_take_no_option_for_their_input() -> None:
 
 def test_sizes_that_are_written_one_by_one_mean_what_they_meant() -> None:
     """The changes by which sizes were set before there was one setting for them."""
-    changes = ["data.short_side=128", "augment=[{kind='random-crop', size=112}, {kind='mirror'}]",
-               "prepare=[{kind='center-crop', size=112}]", "model.options.input_size=112"]  # fmt: skip
+    changes = ["data.short_side=128", "train_transforms=[{kind='random-crop', size=112}, {kind='hflip'}]",
+               "eval_transforms=[{kind='center-crop', size=112}]", "model.options.input_size=112"]  # fmt: skip
     assert load_recipe("vgg11_gmp_lr_ilsvrc", changes) == load_recipe("vgg11_gmp_lr_ilsvrc", ["data.size=112"])
     assert load_recipe("modern_folder", ["data.short_side=none"]).data.short_side is None
     assert load_recipe("modern_folder", ["model.options.input_size=96"]).model.options == {"input_size": 96}
@@ -63,15 +66,15 @@ def test_sizes_that_are_written_one_by_one_mean_what_they_meant() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["data.short_side=40"], "too small for the center-crop of 224 in prepare. Set data.size=40 in its place"),
-        (["data.size=64", 'prepare=[{kind="center-crop", size=32}]'], "the center-crop in prepare has size=32; leave"),
-        (["data.size=64", "model.options.input_size=32"], "model.options.input_size=32; leave one of them out"),
-        (["data.size=64", "prepare=[]"], 'images that are evaluated have other sizes: prepare=[{kind="center-crop"}]'),
-        (["data.size=0"], "data.size is a number of pixels, 1 or more; not 0"),
+        (["data.short_side=40"], "too small for the center-crop of 224 in eval_transforms. Set data.size=40 instead"),
+        (["data.size=64", 'eval_transforms=[{kind="center-crop", size=32}]'], "in eval_transforms has size=32; drop"),
+        (["data.size=64", "model.options.input_size=32"], "model.options.input_size=32; drop one of them"),
+        (["data.size=64", "eval_transforms=[]"], 'or images of other sizes are evaluated: set eval_transforms='),
+        (["data.size=0"], "data.size must be a number of pixels, 1 or more; not 0"),
         (["data.size=6.5"], "not 6.5"),
         (["data.size=true"], "not True"),
-        (["data.size=64", "augment=x"], "augment should be a valid tuple, not 'x'"),
-        (["data.kind=cifar10", "data.size=24"], "for images of any size; those of cifar10 have one. Leave it out"),
+        (["data.size=64", "train_transforms=x"], "train_transforms should be a valid tuple, not 'x'"),
+        (["data.kind=cifar10", "data.size=24"], "the images of cifar10 have a fixed size. Leave it out"),
         (["data.sise=24"], "Did you mean 'size'?"),
     ],
 )  # fmt: skip
@@ -83,23 +86,23 @@ def test_sizes_that_contradict_one_another_are_refused_with_what_to_type(changes
 
 def write_toml(path: Path, data: str, rest: str) -> Path:
     path.write_text(
-        'epochs = 1\nbatch = 4\nmodel = { name = "vgg11_gmp_lr" }\noptimizer = { kind = "sgd", rate = 0.01 }\n'
+        'epochs = 1\nbatch_size = 4\nmodel = { name = "vgg11_gmp_lr" }\noptimizer = { kind = "sgd", lr = 0.01 }\n'
         f'data = {{ kind = "folder", path = "x", {data} }}\n{rest}'
     )
     return path
 
 
 def test_a_file_of_ones_own_has_the_setting_too(tmp_path: Path) -> None:
-    rest = 'augment = [{ kind = "random-crop" }]\nprepare = [{ kind = "center-crop", size = 112 }]\n'
+    rest = 'train_transforms = [{ kind = "random-crop" }]\neval_transforms = [{ kind = "center-crop", size = 112 }]\n'
     recipe = load_recipe(write_toml(tmp_path / "own.toml", "size = 112", rest))
     assert sizes(recipe) == (128, [112], [112])
     assert recipe.model.options == {"input_size": 112}
     other = load_recipe(tmp_path / "own.toml", ["model.name=timm:resnet18"])
     assert other.model.options == {}
     assert sizes(load_recipe(tmp_path / "own.toml", ["data.size=56"])) == (64, [56], [56])
-    with pytest.raises(RecipeError, match=r"data.size=96, but the center-crop in prepare has size=112"):
+    with pytest.raises(RecipeError, match=r"data.size=96, but the center-crop in eval_transforms has size=112"):
         load_recipe(write_toml(tmp_path / "own.toml", "size = 96", rest))
-    with pytest.raises(RecipeError, match=r"'augment.size' is missing"):
+    with pytest.raises(RecipeError, match=r"'train_transforms.size' is missing"):
         load_recipe(write_toml(tmp_path / "own.toml", "short_side = 128", rest))
 
 
@@ -120,5 +123,5 @@ def test_images_are_brought_to_the_size_that_the_network_sees(tmp_path: Path) ->
     recipe = load_recipe("modern_folder", ["data.size=28"])
     source = open_dataset("folder", Opening(tmp_path, "train", recipe.data.short_side))
     assert source[0].image.shape == (32, 58, 3)
-    assert input_size(source, recipe.prepare) == (3, 28, 28)
-    assert input_size(source, recipe.augment) == (3, 28, 28)
+    assert input_size(source, recipe.eval_transforms) == (3, 28, 28)
+    assert input_size(source, recipe.train_transforms) == (3, 28, 28)

@@ -30,9 +30,9 @@ def learner(runtime: type[SingleProcess] = SingleProcess, **changes: object) -> 
     data = {
         "model": {"name": "nin"},
         "data": {"kind": "cifar10", "path": "x"},
-        "optimizer": {"kind": "sgd", "rate": 0.1, "momentum": 0.9},
+        "optimizer": {"kind": "sgd", "lr": 0.1, "momentum": 0.9},
         "epochs": 1,
-        "batch": 8,
+        "batch_size": 8,
         **changes,
     }
     return Learner(read_table(Recipe, data, "test"), network(), runtime(torch.device("cpu")))
@@ -70,20 +70,20 @@ def test_a_gradient_that_came_all_the_same_is_not_used() -> None:
 
 
 def test_a_pattern_that_freezes_nothing_is_refused() -> None:
-    with pytest.raises(RecipeError, match="no parameter of the network is called '0.wieght'. Did you mean '0.weight'"):
+    with pytest.raises(RecipeError, match="'0.wieght' matches no parameter of the network. Did you mean '0.weight'"):
         learner(freeze={"0.wieght": 0.0})
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_nothing_left_to_learn_is_refused(share: float) -> None:
-    with pytest.raises(RecipeError, match="leaves nothing that learns to the end"):
+    with pytest.raises(RecipeError, match="freezes all parameters before the end of training"):
         learner(freeze={"*": share})
 
 
 def test_slow_weights_follow_and_take_the_fast_ones_with_them() -> None:
     model = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(model.weight)
-    slow = Lookahead(model, LookaheadTable(steps=2, memory=0.5, power=1))
+    slow = Lookahead(model, LookaheadTable(k=2, decay=0.5, power=1))
 
     def after(value: float, taken: int, passed: float) -> float:
         nn.init.constant_(model.weight, value)
@@ -100,7 +100,7 @@ def test_slow_weights_follow_and_take_the_fast_ones_with_them() -> None:
 def test_a_layer_in_two_places_follows_once() -> None:
     layer = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(layer.weight)
-    slow = Lookahead(nn.Sequential(layer, layer), LookaheadTable(steps=1, memory=0.8, power=0))
+    slow = Lookahead(nn.Sequential(layer, layer), LookaheadTable(k=1, decay=0.8, power=0))
     nn.init.ones_(layer.weight)
     slow.follow_(1, 0.5)
     assert layer.weight.item() == pytest.approx(0.2)

@@ -12,11 +12,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from cruciform.api.evaluate import evaluate
 from cruciform.data.samples.source import ArraySource, Sample
 from cruciform.errors import BadSampleError, CruciformError
 from cruciform.training.engine.learner import Learner
 from cruciform.training.engine.loop import train
-from cruciform.training.evaluate_run import judge
 from cruciform.training.recipe.cookbook import load_recipe
 from cruciform.training.run.journal import read_journal
 from cruciform.training.run.run import Run
@@ -25,7 +25,7 @@ from cruciform.training.setup.recipe_network import build_model
 
 pytestmark = pytest.mark.slow  # every process begins by importing torch
 SAMPLES = 40  # of the training set, see conftest
-SMALL = ["model.options.widths=[8, 8, 8]", "epochs=2", "batch=16", "log.tensorboard=false", "precision=fp32"]
+SMALL = ["model.options.widths=[8, 8, 8]", "epochs=2", "batch_size=16", "log.tensorboard=false", "precision=fp32"]
 
 
 def agree(runtime: Distributed, folder: Path, *_: str) -> Any:
@@ -108,7 +108,7 @@ def test_the_network_that_is_judged_is_the_one_that_is_saved(stage: Path) -> Non
     assert came_to(stage, "learnt") == ["done", "done"]
     run = stage / "learnt" / "run"
     logged = [line for line in read_journal(run / "log.jsonl") if line["event"] == "epoch"][-1]
-    assert logged["loss"] == pytest.approx(judge(run).evaluation.loss, rel=1e-5)
+    assert logged["loss"] == pytest.approx(evaluate(run).evaluation.loss, rel=1e-5)
 
 
 def test_one_process_under_a_launcher_may_freeze_parameters_on_its_way(stage: Path) -> None:
@@ -119,7 +119,9 @@ def test_one_process_under_a_launcher_may_freeze_parameters_on_its_way(stage: Pa
 def test_a_sample_that_only_the_last_rank_met_is_listed_and_counted(stage: Path) -> None:
     assert came_to(stage, "one lost") == ["done", "done"]
     log = read_journal(stage / "one lost" / "run" / "log.jsonl")
-    assert [line["what"] for line in log if line["event"] == "notice"] == ["left out: here: gone"]
+    assert [line["message"] for line in log if line["event"] == "notice"] == [
+        "skipped an unreadable sample: here: gone"
+    ]
     assert came_to(stage, "none may be lost") == ["DataError", "DataError"]
     assert "1 of 40 samples can't be read" in Run(stage / "none may be lost" / "run").status()["reason"]
 

@@ -16,12 +16,6 @@ ModelArgument = Annotated[
         "a run, or a model directory.",
     ),
 ]
-WeightsOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="Trained weights (.safetensors) for a network by name or package.module:function."
-    ),
-]
 SizeOption = Annotated[
     str | None, typer.Option("--input", metavar="CxHxW", help="Channels and spatial size of one input, as 3x224x224.")
 ]

@@ -20,7 +20,7 @@ def optional_size(text: str | None) -> tuple[int, ...] | None:
 
 
 def picture(path: Path | None) -> Path | None:
-    """Refuse a picture that could not be written, before the work that it is to show."""
+    """Refuse a plot that can't be written, before the work for it."""
     if path is not None:
         from cruciform.plot.style import check_picture
 
@@ -29,7 +29,7 @@ def picture(path: Path | None) -> Path | None:
 
 
 def ending(suffix: str) -> Callable[[Path | None], Path | None]:
-    """Return what refuses a file of another ending: one that is there would be replaced by what it does not say."""
+    """Return a callback that refuses files with another ending."""
 
     def check(path: Path | None) -> Path | None:
         if path is not None and path.is_dir():

@@ -7,6 +7,7 @@ from typer.core import TyperGroup
 from cruciform.errors import OptionError
 
 RENAMED = {
+    "train": {"--least-workers": "--min-workers"},
     "bench": {"--patience": "--search-seconds"},
     "deploy": {"--patience": "--search-seconds"},
 }

@@ -1,4 +1,4 @@
-"""A run as people see it: a bar with speed and remaining time on a terminal, plain lines elsewhere."""
+"""The progress of a run: a bar with speed and remaining time on a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ PLAIN_EVERY = 30.0  # seconds between two plain lines
 
 
 class BarObserver(Observer):
-    """Draws a bar."""
+    """Shows a progress bar."""
 
     def __init__(self) -> None:
         self._console = console(error=True)
@@ -30,18 +30,18 @@ class BarObserver(Observer):
         )
         self._plan: Plan | None = None
         self._training: TaskID | None = None
-        self._judging: TaskID | None = None
+        self._evaluating: TaskID | None = None
         self._speed = _Speed()
 
-    def started(self, plan: Plan) -> None:
-        """Shows the bar."""
+    def on_start(self, plan: Plan) -> None:
+        """Show the bar."""
         self._plan = plan
         self._console.print(_opening(plan))
         self._training = self._bar.add_task("training", total=plan.steps, completed=plan.step, figures="")
         self._bar.start()
 
-    def stepped(self, record: StepRecord) -> None:
-        """Moves it."""
+    def on_step(self, record: StepRecord) -> None:
+        """Update the bar."""
         if self._training is None or self._plan is None:
             return
         epoch = (record.step - 1) // self._plan.steps_per_epoch + 1
@@ -52,75 +52,75 @@ class BarObserver(Observer):
             self._training, completed=record.step, description=f"epoch {epoch} of {epochs}", figures=figures
         )
 
-    def evaluating(self, done: int, of: int) -> None:
-        """Shows a second bar while the network is judged."""
-        if self._judging is None:
-            self._judging = self._bar.add_task("evaluating", total=of, figures="")
-        self._bar.update(self._judging, completed=done)
+    def on_evaluation(self, done: int, of: int) -> None:
+        """Show a second bar during an evaluation."""
+        if self._evaluating is None:
+            self._evaluating = self._bar.add_task("evaluating", total=of, figures="")
+        self._bar.update(self._evaluating, completed=done)
         if done == of:
-            self._bar.remove_task(self._judging)
-            self._judging = None
+            self._bar.remove_task(self._evaluating)
+            self._evaluating = None
             self._speed = _Speed()
 
-    def finished_epoch(self, epoch: int, step: int, figures: dict[str, Any]) -> None:
-        """Leaves a line behind."""
+    def on_epoch(self, epoch: int, step: int, figures: dict[str, Any]) -> None:
+        """Print the metrics."""
         self._bar.console.print(_epoch_line(epoch, figures))
 
-    def noticed(self, what: str, step: int) -> None:
-        """Leaves a line behind."""
-        self._bar.console.print(what, style="yellow")
+    def on_notice(self, message: str, step: int) -> None:
+        """Print the message."""
+        self._bar.console.print(message, style="yellow")
 
-    def ended(self, state: str, step: int, error: BaseException | None) -> None:
-        """Takes the bar away."""
+    def on_end(self, state: str, step: int, error: BaseException | None) -> None:
+        """Remove the bar."""
         self._bar.stop()
 
 
 class LineObserver(Observer):
-    """Prints a line now and then, for logs of machines.
+    """Prints a line at intervals, for log files.
 
     Args:
-        say: Takes the lines.
-        every: Seconds between two of them.
+        write: Takes the lines.
+        every: Seconds between two lines.
     """
 
-    def __init__(self, say: Callable[[str], None], every: float = PLAIN_EVERY) -> None:
-        self._say, self._every = say, every
+    def __init__(self, write: Callable[[str], None], every: float = PLAIN_EVERY) -> None:
+        self._write, self._every = write, every
         self._plan: Plan | None = None
         self._start = self._last = time.monotonic()
         self._first_step = 0
         self._speed = _Speed()
 
-    def started(self, plan: Plan) -> None:
-        """Says what begins."""
+    def on_start(self, plan: Plan) -> None:
+        """Write the start."""
         self._plan, self._first_step = plan, plan.step
         self._start = self._last = time.monotonic()
-        self._say(_opening(plan))
+        self._write(_opening(plan))
 
-    def stepped(self, record: StepRecord) -> None:
-        """Says how far it is, when it is time to."""
+    def on_step(self, record: StepRecord) -> None:
+        """Write the progress, at intervals."""
         speed = self._speed.after(record.samples)
         now = time.monotonic()
         if self._plan is None or now - self._last < self._every:
             return
         self._last = now
         left = (now - self._start) / (record.step - self._first_step) * (self._plan.steps - record.step)
-        self._say(
+        self._write(
             f"step {record.step:,} of {self._plan.steps:,}, loss {record.loss:.3f}, {speed:,.0f} images/s, "
             f"{left / 60:.1f} minutes left"
         )
 
-    def finished_epoch(self, epoch: int, step: int, figures: dict[str, Any]) -> None:
-        """Says its figures."""
-        self._say(_epoch_line(epoch, figures))
+    def on_epoch(self, epoch: int, step: int, figures: dict[str, Any]) -> None:
+        """Write the metrics."""
+        self._write(_epoch_line(epoch, figures))
         self._speed = _Speed()
 
-    def noticed(self, what: str, step: int) -> None:
-        """Says it."""
-        self._say(what)
+    def on_notice(self, message: str, step: int) -> None:
+        """Write the message."""
+        self._write(message)
 
 
 class _Speed:
-    """Samples a second, of late."""
+    """A running mean of samples per second."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()
@@ -135,13 +135,13 @@ class _Speed:
 
 
 def make_observer() -> Observer:
-    """Returns a bar where people look at a terminal, else plain lines; both to standard error."""
+    """Return a bar on a terminal, else plain lines; both to standard error."""
     return BarObserver() if sys.stderr.isatty() else LineObserver(lambda line: echo(line, error=True))
 
 
 def _opening(plan: Plan) -> str:
     epochs = plan.steps // plan.steps_per_epoch
-    where = f"going on from step {plan.step:,}" if plan.step else "from the start"
+    where = f"resumed from step {plan.step:,}" if plan.step else "from scratch"
     ranks = f", {plan.world} processes" if plan.world > 1 else ""
     return (
         f"{_short(plan.run)}: {plural(epochs, 'epoch')} of {plural(plan.samples, 'sample')}, "
@@ -152,9 +152,10 @@ def _opening(plan: Plan) -> str:
 def _epoch_line(epoch: int, figures: dict[str, Any]) -> str:
     line = f"epoch {epoch}: training loss {figures['train_loss']:.3f}"
     if "top1" in figures:
-        line += f", {figures['top1']:.2%} right on {plural(figures['samples'], 'sample')} (loss {figures['loss']:.3f})"
-    if "top1_mirrored" in figures:
-        line += f", {figures['top1_mirrored']:.2%} with mirror images"
+        samples = plural(figures["samples"], "sample")
+        line += f", {figures['top1']:.2%} top-1 accuracy on {samples} (loss {figures['loss']:.3f})"
+    if "top1_flip_tta" in figures:
+        line += f", {figures['top1_flip_tta']:.2%} with flip TTA"
     if "auc" in figures:
         line += f", AUC {figures['auc']:.3f}"
     return line

@@ -1,4 +1,4 @@
-"""What reaches a terminal: nothing in it that a terminal would obey, wherever the text comes from.
+"""Print to the terminal, with everything escaped that a terminal would interpret.
 
 The only file that writes to a terminal; ``tests/house/test_cli_surface.py`` finds others.
 """
@@ -15,7 +15,7 @@ from cruciform.text.escapes import printable
 
 
 class SafeConsole(Console):
-    """A console that escapes texts: those that it is given, newlines too, and all that tables and bars make of them."""
+    """A console that escapes texts, newlines too, and what tables and bars make of them."""
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print objects; one that is text stays on one line."""
@@ -31,7 +31,7 @@ class SafeConsole(Console):
 
 
 def console(*, error: bool = False) -> Console:
-    """Return a console that does not fold wide tables when nobody looks at it."""
+    """Return a console that does not fold wide tables when it is not a terminal."""
     looked_at = (sys.stderr if error else sys.stdout).isatty()
     # No markup and no codes of emoji: names of files and messages of engines may hold square brackets and colons.
     return SafeConsole(width=None if looked_at else 160, soft_wrap=True, stderr=error, markup=False, emoji=False)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cruciform.cli.shared.arguments import JsonOption, SizeOption
-from cruciform.cli.shared.network_lookup import find_trained
+from cruciform.cli.shared.network_lookup import open_typed
 from cruciform.cli.shared.parsing import ending
 from cruciform.cli.shared.progress import measuring
 from cruciform.cli.shared.tables import print_json, print_table
@@ -118,7 +118,7 @@ def figures(
     """
     from cruciform.paper.figures import Material, draw_figures
 
-    network = find_trained(model, size).model if model else None
+    network = open_typed(model, size).model if model else None
     material = Material(results, network, Path(model).name if model else "")
     found = list(draw_figures(material, folder, names=tuple(only or ()), ending=ending.value))
     if as_json:

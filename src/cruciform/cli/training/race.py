@@ -1,19 +1,18 @@
-"""``cruciform race``: recipes against each other, seed by seed."""
+"""``cruciform race``: recipes compared over several seeds."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cruciform.cli.shared.arguments import BackendOption, DeviceOption, JsonOption, WorkersOption, processes_typed
+from cruciform.cli.shared.arguments import BackendOption, DeviceOption, JsonOption, WorkersOption
 from cruciform.cli.shared.parsing import ending, picture
 from cruciform.cli.shared.progress import interruptible
 from cruciform.cli.shared.tables import print_json, print_table
 from cruciform.cli.shared.terminal import console
-from cruciform.errors import OptionError
 
 if TYPE_CHECKING:
-    from cruciform.training.experiments.race import Contestant, Finish
+    from cruciform.training.experiments.race import RaceResult
 
 MARKS = (0.90, 0.93, 0.94)
 
@@ -23,90 +22,72 @@ def race(
         list[str],
         typer.Argument(
             metavar="RECIPE...",
-            help="Names of 'cruciform recipes' or .toml files; with changes of its own as NAME,epochs=14.",
+            help="Names of 'cruciform recipes' or .toml files, each with its own overrides as NAME,epochs=14.",
         ),
     ],
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each recipe, with the seeds 0, 1, ...")] = 3,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change all recipes, as --set epochs=2; may be repeated."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Override a key of all recipes, as --set epochs=2; repeatable."
+        ),
     ] = None,
-    folder: Annotated[Path, typer.Option("--runs", "-o", metavar="DIR", help="Keep the runs here.")] = Path(
+    folder: Annotated[Path, typer.Option("--runs", "-o", metavar="DIR", help="Store the runs here.")] = Path(
         "runs/race"
     ),
     result: Annotated[
         Path | None,
         typer.Option(
             callback=ending(".json"),
-            help="Record into this file, each run when it ends; what is in it is not run again.",
+            help="Record each run in this file when it ends; recorded runs are not computed again.",
         ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(callback=picture, help="Draw accuracy against time into this file.")
+        Path | None, typer.Option(callback=picture, help="Plot accuracy over training time to this file.")
     ] = None,
     backend: BackendOption = "local",
     workers: WorkersOption = 1,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Train recipes with several seeds each, in turns, and compare accuracy, time and multiply-accumulates.
+    """Train recipes with several seeds each, interleaved, and compare accuracy, time and multiply-accumulates.
 
-    Interrupt it at any moment; the same command goes on. The machine should do nothing else: times are compared.
+    It can be interrupted; the same command resumes it. The machine should be idle otherwise: times are compared.
 
     Example: cruciform race cifar_fast_cifar10 cifar_fast_lr3_cifar10,epochs=14 --seeds 3 --plot race.png
     """
+    from cruciform.api.experiments import race as run_race
     from cruciform.cli.shared.run_progress import make_observer
-    from cruciform.training.experiments.race import Processes, curves, run_race
-    from cruciform.training.experiments.race_result import add_finish, read_finishes, record_race
+    from cruciform.training.backends.backend import Processes
+    from cruciform.training.experiments.race import curves
 
-    contestants = [_contestant(text, changes or []) for text in recipes]
-    if len({one.name for one in contestants}) < len(contestants):
-        raise OptionError(f"{' '.join(recipes)}: two of them would be called the same; give each changes of its own")
-    finishes = read_finishes(result) if result else []
-    settings = [f"--set {change}" for change in changes or ()]
-    command = " ".join(["cruciform race", *recipes, f"--seeds {seeds}", *settings, *processes_typed(backend, workers)])
-    with interruptible("Go on with the same command"):
-        for finish in run_race(
-            contestants,
-            range(seeds),
-            folder,
-            finished=finishes,
+    with interruptible("Resume with the same command"):
+        found = run_race(
+            recipes,
+            seeds=seeds,
+            changes=changes or (),
+            folder=folder,
+            result=result,
+            processes=Processes(backend, workers, device),
             observe=make_observer,
-            processes=Processes(workers, backend, device),
-            command=command,
-        ):
-            finishes.append(finish)
-            if result:
-                add_finish(finish, result, lambda runs: record_race(runs, result, command=command))
+        )
     if plot:
         from cruciform.plot.race import draw_race
 
-        draw_race(curves(finishes), plot)
+        draw_race(curves(found.finishes), plot)
     if as_json:
-        print_json([finish.to_dict() for finish in finishes])
+        print_json([finish.to_dict() for finish in found.finishes])
         return
-    _print(finishes)
+    _print(found)
 
 
-def _contestant(text: str, changes: list[str]) -> "Contestant":
-    from cruciform.training.experiments.race import Contestant
-    from cruciform.training.recipe.cookbook import load_recipe
-
-    name, *own = text.split(",")
-    made = load_recipe(name, [*changes, *own])
-    # The name of a directory, too: the last part of each key, and its value without what paths are made of.
-    settings = [(key.rpartition(".")[2], value) for key, _, value in (change.partition("=") for change in own)]
-    label = "-".join((Path(name).stem, *(f"{key}={value.replace('/', '_')}" for key, value in settings)))
-    return Contestant(label, made)
-
-
-def _print(finishes: "list[Finish]") -> None:
-    from cruciform.training.experiments.race import by_contestant, summarize
+def _print(result: "RaceResult") -> None:
+    from cruciform.training.experiments.race import by_contestant
 
     rows = []
-    for name, group in by_contestant(finishes).items():
-        found = summarize(group)
-        marks = [[finish.seconds_to(mark) for finish in group] for mark in MARKS]
+    groups = by_contestant(result.finishes)
+    for name, found in result.summary().items():
+        marks = [[finish.seconds_to(mark) for finish in groups[name]] for mark in MARKS]
         rows.append(
             (
                 name,
@@ -120,14 +101,14 @@ def _print(finishes: "list[Finish]") -> None:
                 *(_reached(seconds) for seconds in marks),
             )
         )
-    columns = ("contestant", "MMACs", "parameters", "seeds", "plain %", "with mirror images %", "seconds", "images/s")
-    print_table("The race", (*columns, *(f"s to {mark:.0%}" for mark in MARKS)), rows)
-    console().print("means over the seeds ± their standard deviation; seconds of training, evaluations not counted")
+    columns = ("recipe", "MMACs", "parameters", "seeds", "top-1 %", "top-1 % (flip TTA)", "seconds", "images/s")
+    print_table("Race", (*columns, *(f"s to {mark:.0%}" for mark in MARKS)), rows)
+    console().print("means over seeds ± std; seconds of training, without evaluations")
 
 
 def _mean(found: "dict[str, float]", what: str) -> str:
-    deviation = found.get(f"{what}_deviation")  # one seed has none
-    return f"{found[what]:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
+    std = found.get(f"{what}_std")  # None for one seed
+    return f"{found[what]:.2f}" + ("" if std is None else f" ± {std:.2f}")
 
 
 def _reached(seconds: "list[float | None]") -> str:

@@ -1,4 +1,4 @@
-"""``cruciform recipes``: what there is to train, and what one of them says."""
+"""``cruciform recipes``: the built-in recipes."""
 
 from typing import Annotated
 
@@ -9,10 +9,13 @@ from cruciform.cli.shared.tables import print_json, print_table
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(metavar="[RECIPE]", help="Show all that this one says.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[RECIPE]", help="Show all values of this recipe: a name, a .toml file or a run."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the recipes that come with the library, or show one with all its values.
+    """List the built-in recipes, or show one with all its values.
 
     Example: cruciform recipes nin_c3_lr_cifar10
     """
@@ -27,7 +30,7 @@ def recipes(
         return
     print_table(
         "recipes",
-        ("recipe", "network", "what it is", "epochs", "batch"),
-        [(each, recipe.model.name, about, str(recipe.epochs), str(recipe.batch)) for each, recipe, about in rows],
+        ("recipe", "network", "description", "epochs", "batch size"),
+        [(each, recipe.model.name, about, str(recipe.epochs), str(recipe.batch_size)) for each, recipe, about in rows],
         left=3,
     )

@@ -1,4 +1,4 @@
-"""``cruciform scale``: what training would take on many machines, on paper."""
+"""``cruciform scale``: estimate training on many machines."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -7,7 +7,7 @@ import typer
 
 from cruciform.amounts import read_amount
 from cruciform.cli.shared.arguments import JsonOption, SizeOption
-from cruciform.cli.shared.network_lookup import find_trained
+from cruciform.cli.shared.network_lookup import open_typed
 from cruciform.cli.shared.tables import print_json, print_table
 from cruciform.cli.shared.terminal import console
 from cruciform.errors import OptionError
@@ -32,7 +32,7 @@ def scale(
 ) -> None:
     """Estimate speed, scaling efficiency, ingest, goodput and cost of training on many GPUs, and name every assumption.
 
-    Nothing is measured here, and no GPU ever was: this is arithmetic. docs/scale.md says how it was checked.
+    Nothing is measured here, and no GPU ever was: this is arithmetic. docs/scale.md describes how it was checked.
 
     Example: cruciform scale --network vgg11_gmp_lr --images 1e9 --gpus 64 --link 100Gb
     """
@@ -72,9 +72,9 @@ def _cost(name: str, size: str | None) -> "TrainingCost":
     from cruciform.nn.composite import CompositeConv
     from cruciform.scale.model import TrainingCost
 
-    model, input_size, _ = find_trained(name, size)
-    counted = profile(model, input_size)
-    thin = any(isinstance(module, CompositeConv) for module in model.modules())
+    opened = open_typed(name, size)
+    counted = profile(opened.model, opened.needed_input_size)
+    thin = any(isinstance(module, CompositeConv) for module in opened.model.modules())
     if not counted.macs:
         raise OptionError(f"{name} has no multiply-accumulates, by which its time is estimated")
     return TrainingCost(name, counted.params, counted.macs, thin)

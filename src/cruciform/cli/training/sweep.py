@@ -1,4 +1,4 @@
-"""``cruciform sweep``: which settings of a recipe are best."""
+"""``cruciform sweep``: search the settings of a recipe."""
 
 import shlex
 from pathlib import Path
@@ -14,7 +14,7 @@ from cruciform.errors import RunError
 from cruciform.text.wording import plural
 
 if TYPE_CHECKING:
-    from cruciform.training.experiments.sweep import SweepTrial
+    from cruciform.training.experiments.sweep import SweepResult
 
 
 def sweep(
@@ -23,57 +23,55 @@ def sweep(
         list[str],
         typer.Option(
             metavar="KEY=VALUES",
-            help="KEY=LOW..HIGH (1..4: whole numbers, 1.0..4.0: all between), KEY=LOW..HIGH:log or KEY=ONE,OTHER.",
+            help="KEY=LOW..HIGH (1..4: integers, 1.0..4.0: floats), KEY=LOW..HIGH:log or KEY=ONE,OTHER; repeatable.",
         ),
     ],
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change the recipe, as --set epochs=2; may be repeated."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe key, as --set epochs=2; repeatable."),
     ] = None,
-    trials: Annotated[int, typer.Option(min=1, help="Runs in all.")] = 20,
+    trials: Annotated[int, typer.Option(min=1, help="Number of trials.")] = 20,
     folder: Annotated[
-        Path, typer.Option("--runs", "-o", metavar="DIR", help="Keep the runs and the study here.")
+        Path, typer.Option("--runs", "-o", metavar="DIR", help="Store the runs and the study here.")
     ] = Path("runs/sweep"),
-    on_ray: Annotated[bool, typer.Option("--ray", help="On a Ray cluster: RAY_ADDRESS, or this machine.")] = False,
-    workers: Annotated[int, typer.Option(min=1, help="Runs at a time, with --ray.")] = 2,
+    on_ray: Annotated[bool, typer.Option("--ray", help="Run on a Ray cluster: RAY_ADDRESS, or this machine.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Concurrent trials, with --ray.")] = 2,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Try settings of a recipe, proposed by Optuna, judged on held-out training samples, never on the test set.
+    """Search settings of a recipe with Optuna, by accuracy on held-out training samples, not on the test set.
 
-    Kill it at any moment: the same command goes on with the trials that were under way.
+    It can be killed; the same command resumes the trials that were running.
 
-    Example: cruciform sweep modern_cifar10 --search optimizer.rate=0.01..0.5:log --set data.holdout=5000 --set epochs=2
+    Example: cruciform sweep modern_cifar10 --search optimizer.lr=0.01..0.5:log --set data.holdout=5000 --set epochs=2
     """
-    from cruciform.training.experiments.sweep import Search, Sweep, run_sweep
-    from cruciform.training.recipe.cookbook import load_recipe
+    from cruciform.api.experiments import sweep as run_sweep
+    from cruciform.training.backends.backend import Processes
 
-    made = Sweep(
-        lambda more: load_recipe(recipe, [*(changes or ()), *more]),
-        [Search.read(one) for one in search],
-        trials,
-        folder,
-    )
-    found: list[SweepTrial] = []
-    with interruptible("Go on with the same command"), progress_bar("trials") as advance:
-        advance(0, trials)
-        for trial in run_sweep(made, workers=workers if on_ray else None, device=device):
-            found.append(trial)
-            advance(len(found), trials)
-    found.sort(key=lambda trial: -(trial.top1 or 0))
+    processes = Processes("ray", workers, device) if on_ray else Processes(device=device)
+    with interruptible("Resume with the same command"), progress_bar("trials") as on_progress:
+        found = run_sweep(
+            recipe,
+            search,
+            changes=changes or (),
+            trials=trials,
+            folder=folder,
+            processes=processes,
+            on_progress=on_progress,
+        )
     if as_json:
-        print_json([vars(trial) for trial in found])
+        print_json([vars(trial) for trial in found.trials])
     else:
-        _print(recipe, changes or [], found)
-    if found[0].top1 is None:
-        raise RunError("no trial came to its end; each says why")
+        _print(found, changes or [])
+    if found.best is None:
+        raise RunError("all trials failed; the table gives the reason of each")
 
 
-def _print(recipe: str, changes: list[str], found: "list[SweepTrial]") -> None:
-    keys = list(found[0].settings)
+def _print(found: "SweepResult", changes: list[str]) -> None:
+    keys = list(found.trials[0].settings)
     print_table(
-        f"{recipe}, {plural(len(found), 'trial')}, the best first",
-        ("trial", *keys, "right"),
+        f"{found.recipe}, {plural(len(found.trials), 'trial')}, the best first",
+        ("trial", *keys, "top-1 accuracy"),
         [
             (
                 str(trial.number),
@@ -81,14 +79,14 @@ def _print(recipe: str, changes: list[str], found: "list[SweepTrial]") -> None:
                   for key in keys),
                 f"{trial.top1:.2%}" if trial.top1 is not None else trial.reason or "",
             )
-            for trial in found
+            for trial in found.trials
         ],
     )  # fmt: skip
-    if found[0].top1 is not None:
-        # As it was swept, but on all training samples, and judged on the test set.
+    if found.best is not None:
+        # As in the sweep, but on all training samples, and evaluated on the test set.
         kept = [change for change in changes if not change.startswith("data.holdout=")]
-        best = [f"{key}={value}" for key, value in found[0].settings.items()]
+        best = [f"{key}={value}" for key, value in found.best.settings.items()]
         options = [word for change in (*kept, *best) for word in ("--set", change)]
         console().print(
-            f"the best: {shlex.join(['cruciform', 'train', recipe, *options])}", markup=False, soft_wrap=True
+            f"the best: {shlex.join(['cruciform', 'train', found.recipe, *options])}", markup=False, soft_wrap=True
         )

@@ -175,12 +175,12 @@ class DatasetKind(NamedTuple):
     """A kind of data set.
 
     Attributes:
-        open: Opens one split.
+        open_split: Opens one split.
         fixed_size: Whether all images have the same size, so that none is resized.
         recognizes: Returns whether a path or URL is a data set of this kind.
     """
 
-    open: Callable[[Opening], Source]
+    open_split: Callable[[Opening], Source]
     fixed_size: bool = False
     recognizes: Callable[[str], bool] = lambda path: False
 

@@ -141,9 +141,7 @@ def map_index(manifest: Manifest, index: Path, names: Path) -> ShardIndex:
     """Maps the arrays of an index, after a look at their sizes."""
     for file, path in ((manifest.index, index), (manifest.names, names)):
         if not path.is_file() or path.stat().st_size != file.bytes:
-            raise DataError(
-                f"{path} is missing or has another size than the manifest says; see 'cruciform shard verify'"
-            )
+            raise DataError(f"{path} is missing or has another size than in the manifest; see 'cruciform shard verify'")
     try:
         records = np.load(index, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # its header is a Python literal, and whatever can be wrong with one is raised

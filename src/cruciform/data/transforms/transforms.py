@@ -111,7 +111,7 @@ class CenterCrop(RecipeSetting):
 
 
 @dataclass(frozen=True)
-class HorizontalFlip(RecipeSetting):
+class Hflip(RecipeSetting):
     """Flip a sample with probability 0.5, horizontally or along each of several axes.
 
     Attributes:
@@ -178,5 +178,5 @@ class RandomResizedCrop(RecipeSetting):
         return np.asarray(window)
 
 
-RecipeTransform = RandomCrop | CenterCrop | HorizontalFlip | RandomResizedCrop
+RecipeTransform = RandomCrop | CenterCrop | Hflip | RandomResizedCrop
 """The transforms that a recipe can name. To add one, add a class above and its name here."""

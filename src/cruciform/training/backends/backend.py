@@ -21,15 +21,15 @@ class Processes:
     """The processes of a run.
 
     Attributes:
-        workers: Number of processes.
         backend: How they are started: ``local``, ``ddp`` or ``ray``.
+        workers: Number of processes.
         device: The device of each: ``cpu``, ``cuda``, or ``auto``: a GPU where there is one.
         min_workers: Number of processes that the run may continue with while machines are missing; None: all. Only
             for ``ray``.
     """
 
-    workers: int = 1
     backend: str = "local"
+    workers: int = 1
     device: str = "auto"
     min_workers: int | None = None
 

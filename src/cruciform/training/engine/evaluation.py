@@ -121,7 +121,7 @@ def evaluate(
     confusion = runtime.sum(confusion)
     loss, top5, top1_flip_tta = runtime.sum(sums).tolist()
     samples = int(confusion.sum())
-    notices = [f"skipped an unreadable sample: {what}" for what in bad]
+    notices = [f"skipped an unreadable test sample: {what}" for what in bad]
     auc = _auc(runtime.sum(scores)) if settings.auc else None
     if settings.auc and auc is None:
         missing = [name for name, row in zip(loader.source.classes, confusion, strict=True) if not row.any()]

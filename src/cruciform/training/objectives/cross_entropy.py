@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from cruciform.training.objectives.base import OBJECTIVES, Objective
+from cruciform.training.objectives.objective import OBJECTIVES, Objective
 
 
 @OBJECTIVES.register("cross-entropy")

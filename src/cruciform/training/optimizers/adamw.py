@@ -5,7 +5,7 @@ from typing import Any, Literal
 import torch
 from pydantic import Field
 
-from cruciform.training.optimizers.base import OPTIMIZERS, DecayRate, OptimizerTable
+from cruciform.training.optimizers.optimizer_table import OPTIMIZERS, DecayRate, OptimizerTable
 
 
 @OPTIMIZERS.register("adamw")

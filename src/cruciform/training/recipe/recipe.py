@@ -13,10 +13,10 @@ from cruciform.errors import PlanError, RecipeError
 from cruciform.nn.init_rules import RULES
 from cruciform.nn.initialize import AUTO
 from cruciform.schemes import find_scheme
-from cruciform.training.objectives.base import OBJECTIVES, Objective
 from cruciform.training.objectives.cross_entropy import CrossEntropy
-from cruciform.training.optimizers.base import OPTIMIZERS, OptimizerTable
-from cruciform.training.recipe.renamed_keys import refuse_renamed
+from cruciform.training.objectives.objective import OBJECTIVES, Objective
+from cruciform.training.optimizers.optimizer_table import OPTIMIZERS, OptimizerTable
+from cruciform.training.recipe.renamed_keys import describe_renamed
 from cruciform.training.recipe.schedule import Constant, Fraction, Schedule
 from cruciform.training.recipe.sizes import SIZE, fill_sizes
 from cruciform.training.tables.lookahead_table import LookaheadTable
@@ -219,7 +219,8 @@ class Recipe(Table):
     def _fill_sizes(cls, value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
-        refuse_renamed(value, "recipe")
+        if renamed := describe_renamed(value):
+            raise ValueError(renamed)
         return fill_sizes(value)
 
     def to_dict(self) -> dict[str, Any]:

@@ -50,6 +50,7 @@ RENAMED = {
         for name in ("train_transforms", "eval_transforms")
         for old, new in {
             "kind=mirror": "kind=hflip",
+            "kind=centre-crop": "kind=center-crop",
             "mode": "padding_mode",
             "padding_mode=zeros": "padding_mode=constant",
             "least": "min_scale",
@@ -68,9 +69,13 @@ def refuse_renamed(recipe: Mapping[str, Any], what: str) -> None:
         recipe: Plain data.
         what: Where it comes from, for the message.
     """
-    _, hits = _rename(recipe)
-    if hits:
-        raise RecipeError(f"{what}: " + "; ".join(f"`{old}` is now `{RENAMED[old]}`" for old in hits))
+    if message := describe_renamed(recipe):
+        raise RecipeError(f"{what}: {message}")
+
+
+def describe_renamed(recipe: Mapping[str, Any]) -> str:
+    """Return which keys of a recipe have been renamed, and to what; empty where none has."""
+    return "; ".join(f"`{old}` is now `{RENAMED[old]}`" for old in _rename(recipe)[1])
 
 
 def upgrade_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:

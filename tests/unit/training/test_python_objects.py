@@ -7,15 +7,23 @@ import numpy as np
 import pytest
 from torch import nn
 
+from cruciform.api.evaluate import evaluate
+from cruciform.api.train import train
 from cruciform.errors import RecipeError, RunError
-from cruciform.training.evaluate_run import judge, trained_network
+from cruciform.training.evaluate_run import trained_network
 from cruciform.training.recipe.cookbook import load_recipe
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.run.journal import read_journal
 from cruciform.training.run.run import Run
-from cruciform.training.start import train_network
 
-SMALL = ("epochs=1", "batch=16", "log.tensorboard=false", "precision=fp32", "augment=[]", "prepare=[]")
+SMALL = (
+    "epochs=1",
+    "batch_size=16",
+    "log.tensorboard=false",
+    "precision=fp32",
+    "train_transforms=[]",
+    "eval_transforms=[]",
+)
 
 
 class Mine(nn.Sequential):
@@ -32,22 +40,22 @@ def recipe(data: Path) -> Recipe:
 
 def test_the_network_of_a_caller_is_not_mistaken_for_the_recipes(recipe: Recipe, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    first = train_network(recipe, run, model=Mine())
+    first = train(recipe, run, model=Mine())
     assert Run(run).status()["model"] == "Mine"
-    for ask in (judge, trained_network):
-        with pytest.raises(RunError, match=r"given by code \(Mine\).*train_network\(RUN, RUN, model=...\)"):
+    for ask in (evaluate, trained_network):
+        with pytest.raises(RunError, match=r"built in Python \(Mine\).*cruciform.train\(RUN, RUN, model=...\)"):
             ask(run)
-    again = train_network(run, run, model=Mine())
+    again = train(run, run, model=Mine())
     assert all((tensor == first.state_dict()[name]).all() for name, tensor in again.state_dict().items())
 
 
 @pytest.mark.parametrize(
     ("given", "later", "why"),
     [
-        ({}, {}, "with a model of its own"),
-        ({"transform": np.asarray}, {"model": Mine()}, "with a transform of its own"),
-        ({}, {"model": nn.Flatten()}, "model.given was Mine, now Flatten"),
-        ({}, {"model": Mine(), "transform": np.asarray}, "data.given was None, now asarray"),
+        ({}, {}, "with its own model"),
+        ({"transform": np.asarray}, {"model": Mine()}, "with its own transform"),
+        ({}, {"model": nn.Flatten()}, "model.python_object was Mine, now Flatten"),
+        ({}, {"model": Mine(), "transform": np.asarray}, "data.python_transform was None, now asarray"),
     ],
 )
 def test_a_run_goes_on_with_what_it_was_given(
@@ -55,15 +63,15 @@ def test_a_run_goes_on_with_what_it_was_given(
 ) -> None:
     """And where it can't, it is left as it was: done."""
     run = tmp_path / "run"
-    train_network(recipe, run, **{"model": Mine(), **given})
+    train(recipe, run, **{"model": Mine(), **given})
     before = read_journal(run / "log.jsonl")
     with pytest.raises(RunError, match=why):
-        train_network(run, run, **later)
+        train(run, run, **later)
     assert read_journal(run / "log.jsonl") == before
 
 
 def test_a_scheme_for_a_network_of_ones_own_is_refused(recipe: Recipe, tmp_path: Path) -> None:
     converting = recipe.model_copy(update={"model": recipe.model.model_copy(update={"scheme": "lr"})})
-    with pytest.raises(RecipeError, match="convert it before"):
-        train_network(converting, tmp_path / "run", model=Mine())
+    with pytest.raises(RecipeError, match="convert it first"):
+        train(converting, tmp_path / "run", model=Mine())
     assert not (tmp_path / "run").exists()

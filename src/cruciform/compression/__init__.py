@@ -1,0 +1,1 @@
+"""Compression of trained networks: fitted to what layers compute, without training."""

@@ -1,0 +1,163 @@
+"""Fits all layers of a compressed network to the outputs of the original, in the order in which they run.
+
+Each layer is fitted to what the original layer computes, from what the layers before it, fitted already, deliver
+(asymmetric: errors of earlier layers are corrected as far as a later one can). Layers are taken in blocks: the moments
+of a block are collected in one pass of both networks, so the inputs of its later layers are those before the block was
+fitted. A block of one layer is the exact sequential fit; larger ones save passes in networks of hundreds of layers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from cruciform.compression.lockstep import POSITIONS, Batches, collect_moments
+from cruciform.compression.norms import reestimate_norms_
+from cruciform.compression.output_fit import fit_outputs
+from cruciform.errors import ConversionError
+from cruciform.nn.composite import CompositeConv
+from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, spec_of
+from cruciform.spec import ConvSpec
+
+
+class Pair(NamedTuple):
+    """A layer that was replaced: what it is now, the trained kernel, and the convolution that it was."""
+
+    layer: CompositeConv
+    weight: Tensor
+    spec: ConvSpec
+
+
+@dataclass(frozen=True)
+class FittedLayer:
+    """How well a layer reproduces the original's outputs.
+
+    Attributes:
+        name: Of the layer.
+        plan: What it is now.
+        relative_error: E‖y − ŷ‖² / E‖y − E[y]‖² over the calibration inputs, with the inputs of the compressed network.
+        weight_fit_error: The same for a fit to the weights alone.
+    """
+
+    name: str
+    plan: str
+    relative_error: float
+    weight_fit_error: float
+
+
+@dataclass(frozen=True)
+class NetworkFit:
+    """The layers of a network in the order of their fit.
+
+    Attributes:
+        layers: Those that were fitted.
+        skipped: By name, why a replaced layer was not.
+        norms: Batch norms whose statistics were re-estimated.
+    """
+
+    layers: tuple[FittedLayer, ...]
+    skipped: dict[str, str]
+    norms: int
+
+
+def fit_network_(
+    compressed: nn.Module,
+    original: nn.Module,
+    batches: Batches,
+    *,
+    block: int = 1,
+    positions: int = POSITIONS,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> NetworkFit:
+    """Fit the replaced layers of a network to the original's outputs, in place, and re-estimate its batch norms.
+
+    Args:
+        compressed: The network with ``CompositeConv`` layers, as ``convert`` makes it.
+        original: The trained network that it was converted from.
+        batches: Gives the calibration inputs each time it is called; no labels are needed.
+        block: Layers whose moments are collected in one pass.
+        positions: Patches of each input of a layer.
+        on_progress: Called with how many layers of how many are fitted.
+    """
+    original.eval()
+    compressed.eval()
+    pairs, skipped = _pairs(compressed, original)
+    order = [name for name in _running_order(original, batches) if name in pairs]
+    skipped |= {name: "no calibration input reaches it" for name in pairs if name not in order}
+    centered = {
+        name: pairs[name].layer.plan.stages[-1].bias or _is_normed(original, name, pairs[name].spec.out_channels)
+        for name in order
+    }
+    fitted: list[FittedLayer] = []
+    for first in range(0, len(order), block):
+        names = order[first : first + block]
+        moments = collect_moments(
+            original, compressed, {name: pairs[name].spec for name in names}, batches, positions=positions
+        )
+        for name in names:
+            layer, weight, _ = pairs[name]
+            found = fit_outputs(layer.plan, moments[name], weight, centered=centered[name])
+            _load_(layer, found.parameters)
+            fitted.append(FittedLayer(name, str(layer.plan), found.relative_error, found.weight_fit_error))
+            on_progress(len(fitted), len(order))
+    norms = reestimate_norms_(compressed, batches())
+    return NetworkFit(tuple(fitted), skipped, norms)
+
+
+def _pairs(compressed: nn.Module, original: nn.Module) -> tuple[dict[str, Pair], dict[str, str]]:
+    """Return the replaced layers with what they replace, and why some can't be fitted."""
+    own = dict(original.named_modules())
+    pairs: dict[str, Pair] = {}
+    skipped: dict[str, str] = {}
+    for name, layer in compressed.named_modules():
+        if not isinstance(layer, CompositeConv):
+            continue
+        before = own.get(name)
+        if not isinstance(before, PLAIN_CONVOLUTIONS) or type(before) not in PLAIN_CONVOLUTIONS:
+            kind = type(before).__name__ if before is not None else "nothing"
+            skipped[name] = f"it replaces {kind}, not a plain convolution; it keeps the fit to the weights"
+        elif layer.plan.spec.groups > 1:
+            skipped[name] = "a grouped convolution is not fitted to outputs"
+        elif layer.plan.obstacle:
+            skipped[name] = layer.plan.obstacle
+        else:
+            pairs[name] = Pair(layer, before.weight, spec_of(before))
+    if not pairs and not skipped:
+        raise ConversionError("the network has no converted layer, so there is nothing to fit; convert it first")
+    return pairs, skipped
+
+
+def _running_order(model: nn.Module, batches: Batches) -> list[str]:
+    """Return the names of a network's modules in the order in which they first run."""
+    order: list[str] = []
+    handles = [
+        module.register_forward_pre_hook(lambda module, args, name=name: order.append(name))
+        for name, module in model.named_modules()
+    ]
+    try:
+        with torch.no_grad():
+            model(next(iter(batches()))[:1])
+    finally:
+        for handle in handles:
+            handle.remove()
+    return list(dict.fromkeys(order))
+
+
+def _is_normed(model: nn.Module, name: str, channels: int) -> bool:
+    """Return whether a batch norm of as many channels comes next in the network's modules: it takes up the means."""
+    names = [other for other, module in model.named_modules() if not list(module.children())]
+    after = names[names.index(name) + 1 : names.index(name) + 2]
+    norm = model.get_submodule(after[0]) if after else None
+    return isinstance(norm, _BatchNorm) and norm.num_features == channels
+
+
+@torch.no_grad()
+def _load_(layer: CompositeConv, parameters: list[list[tuple[torch.Tensor, torch.Tensor | None]]]) -> None:
+    for own, new in zip(layer.stage_parameters(), parameters, strict=True):
+        for (weight, bias), (new_weight, new_bias) in zip(own, new, strict=True):
+            weight.copy_(new_weight)
+            if bias is not None and new_bias is not None:
+                bias.copy_(new_bias)

@@ -1,0 +1,86 @@
+"""Second moments of a layer over calibration inputs: all that a fit to its outputs needs, streamed in float64.
+
+Symbols: ``x̂`` a patch of p values that the compressed network delivers, ``y`` the d outputs of the original layer,
+``C = E[x̂ x̂ᵀ]``, ``R = E[y x̂ᵀ]``. Memory: p² + d·p + p·chunk values of 8 bytes, however many inputs; a fit needs
+three matrices of p² values at once: under 2 GB for a 512→512 3×3 layer and for a 256→256 3×3×3 layer.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cruciform.errors import ConversionError
+
+CHUNK = 4096  # patches that are converted to float64 at once
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Means and second moments of a layer's patches and outputs.
+
+    Attributes:
+        count: How many patches.
+        input_mean: E[x̂], (p,).
+        output_mean: E[y], (d,).
+        inputs: E[x̂ x̂ᵀ], (p, p).
+        cross: E[y x̂ᵀ], (d, p).
+        outputs: E[y²], (d,).
+    """
+
+    count: int
+    input_mean: Tensor
+    output_mean: Tensor
+    inputs: Tensor
+    cross: Tensor
+    outputs: Tensor
+
+    def centered(self) -> "Moments":
+        """Return the moments about the means: those of a layer whose bias takes up the means."""
+        x, y = self.input_mean, self.output_mean
+        return Moments(
+            self.count,
+            torch.zeros_like(x),
+            torch.zeros_like(y),
+            torch.addr(self.inputs, x, x, alpha=-1),
+            torch.addr(self.cross, y, x, alpha=-1),
+            (self.outputs - y.square()).clamp_min(0),
+        )
+
+    @property
+    def energy(self) -> float:
+        """E‖y‖², what a fit has to explain."""
+        return float(self.outputs.sum())
+
+
+class MomentSums:
+    """Sums of products of patches and outputs, batch by batch."""
+
+    def __init__(self, patch: int, outputs: int) -> None:
+        self._count = 0
+        self._x, self._y = torch.zeros(patch, dtype=torch.float64), torch.zeros(outputs, dtype=torch.float64)
+        self._xx = torch.zeros(patch, patch, dtype=torch.float64)
+        self._yx = torch.zeros(outputs, patch, dtype=torch.float64)
+        self._yy = torch.zeros(outputs, dtype=torch.float64)
+
+    def add(self, patches: Tensor, outputs: Tensor) -> None:
+        """Add patches, (n, p), and the outputs that the original layer has there, (n, d)."""
+        if len(patches) != len(outputs):
+            raise ConversionError(f"{len(patches)} patches and {len(outputs)} outputs are not of the same positions")
+        for rows, values in zip(patches.split(CHUNK), outputs.split(CHUNK), strict=True):
+            x, y = rows.detach().cpu().double(), values.detach().cpu().double()
+            if not bool(torch.isfinite(x).all() and torch.isfinite(y).all()):
+                raise ConversionError("calibration inputs give NaN or Inf in this layer; nothing can be fitted to them")
+            self._count += len(x)
+            self._x += x.sum(0)
+            self._y += y.sum(0)
+            self._xx.addmm_(x.T, x)
+            self._yx.addmm_(y.T, x)
+            self._yy += y.square().sum(0)
+
+    def moments(self) -> Moments:
+        """Return the means over all that was added; the sums become them, and end here."""
+        if not self._count:
+            raise ConversionError("no calibration input reached this layer; nothing can be fitted to its outputs")
+        n, self._count = self._count, 0
+        return Moments(n, self._x.div_(n), self._y.div_(n), self._xx.div_(n), self._yx.div_(n), self._yy.div_(n))

@@ -1,0 +1,99 @@
+"""Laws of the fit to a layer's outputs, over plans of any scheme, rank, stride, dilation and padding mode."""
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from strategies import inputs, plans
+
+from cruciform.compression.moments import Moments, MomentSums
+from cruciform.compression.output_fit import OutputFit, fit_outputs
+from cruciform.compression.patches import take_outputs, take_patches
+from cruciform.conversion.fit import fit_parameters
+from cruciform.errors import ConversionError
+from cruciform.nn.composite import CompositeConv
+from cruciform.nn.forms import collapse_kernel
+from cruciform.plan import FilterGroup, LayerPlan, Stage
+
+
+def dense(plan: LayerPlan, weight: torch.Tensor, bias: torch.Tensor) -> CompositeConv:
+    spec = plan.spec
+    layer = CompositeConv(LayerPlan(spec, (Stage((FilterGroup(spec.kernel, spec.out_channels),)),)), dtype=weight.dtype)
+    layer.load_state_dict({"weight_0_0": weight, "bias_0_0": bias})
+    return layer
+
+
+def everywhere(plan: LayerPlan, x: torch.Tensor) -> torch.Tensor:
+    return torch.arange(torch.Size(plan.spec.output_size(x.shape[2:])).numel())
+
+
+def moments_of(plan: LayerPlan, x: torch.Tensor, y: torch.Tensor) -> Moments:
+    at = everywhere(plan, x)
+    patches, outputs = take_patches(x, plan.spec, at), take_outputs(y, at)
+    sums = MomentSums(patches.shape[1], outputs.shape[1])
+    sums.add(patches, outputs)
+    return sums.moments()
+
+
+def fit_or_skip(plan: LayerPlan, moments: Moments, weight: torch.Tensor) -> OutputFit:
+    try:
+        return fit_outputs(plan, moments, weight)
+    except ConversionError as refused:
+        assume("can't be fitted" not in str(refused) and "reaches out" not in str(refused))
+        raise
+
+
+def fitted_layer(plan: LayerPlan, found: OutputFit) -> CompositeConv:
+    layer = CompositeConv(plan, dtype=torch.float64)
+    with torch.no_grad():
+        for own, new in zip(layer.stage_parameters(), found.parameters, strict=True):
+            for (weight, bias), (new_weight, new_bias) in zip(own, new, strict=True):
+                weight.copy_(new_weight)
+                if bias is not None and new_bias is not None:
+                    bias.copy_(new_bias)
+    return layer
+
+
+@given(plans(), st.data())
+def test_patches_are_what_the_convolution_reads(plan: LayerPlan, data: st.DataObject) -> None:
+    x = data.draw(inputs(plan))
+    weight = torch.randn(plan.spec.out_channels, plan.spec.in_channels, *plan.spec.kernel, dtype=torch.float64)
+    bias = torch.randn(plan.spec.out_channels, dtype=torch.float64)
+    at = everywhere(plan, x)
+    outputs = take_patches(x, plan.spec, at) @ weight.flatten(1).T + bias
+    torch.testing.assert_close(outputs, take_outputs(dense(plan, weight, bias)(x), at))
+
+
+@given(plans(), st.data())
+def test_the_error_is_the_one_that_the_layer_makes_and_never_above_the_weight_fits(
+    plan: LayerPlan, data: st.DataObject
+) -> None:
+    x = data.draw(inputs(plan))
+    weight = torch.randn(plan.spec.out_channels, plan.spec.in_channels, *plan.spec.kernel, dtype=torch.float64)
+    bias = torch.randn(plan.spec.out_channels, dtype=torch.float64)
+    y = dense(plan, weight, bias)(x).detach()
+    moments = moments_of(plan, x, y)
+    found = fit_or_skip(plan, moments, weight)
+    assert found.relative_error <= found.weight_fit_error + 1e-12
+    has_bias = plan.stages[-1].bias
+    outputs = fitted_layer(plan, found)(x).detach()
+    center = y.movedim(1, 0).flatten(1).mean(1).reshape(1, -1, *[1] * plan.spec.rank) if has_bias else 0.0
+    energy = float((y - center).square().sum())
+    assume(energy > 1e-6)
+    measured = float((outputs - y).square().sum()) / energy
+    assert measured == pytest.approx(found.relative_error, rel=1e-5, abs=1e-8)
+
+
+@given(plans(), st.data())
+def test_what_the_plan_can_represent_is_met_exactly(plan: LayerPlan, data: st.DataObject) -> None:
+    x = data.draw(inputs(plan))
+    weight = torch.randn(plan.spec.out_channels, plan.spec.in_channels, *plan.spec.kernel, dtype=torch.float64)
+    bias = torch.randn(plan.spec.out_channels, dtype=torch.float64)
+    try:
+        reachable = collapse_kernel(plan, fit_parameters(plan, weight, None)).weight
+    except ConversionError:
+        assume(False)
+        raise
+    assume(reachable.shape == weight.shape)
+    y = dense(plan, reachable, bias if plan.stages[-1].bias else torch.zeros_like(bias))(x).detach()
+    assert fit_or_skip(plan, moments_of(plan, x, y), reachable).relative_error < 1e-8
