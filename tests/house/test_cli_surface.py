@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import cruciform.cli
 from cruciform.cli.main import app
-from cruciform.cli.shared.renamed_flags import RENAMED
+from cruciform.cli.shared.renamed_flags import RENAMED_FLAGS
 from cruciform.errors import OptionError
 
 FLAGS = {
@@ -82,7 +82,7 @@ FLAGS = {
         "--json",
     },
     "race": {"--seeds", "--set", "--runs", "--result", "--plot", "--backend", "--workers", "--device", "--json"},
-    "filters": {"--output", "--layer", "--input", "--json"},
+    "filters": {"--output", "--layer", "--weights", "--input", "--json"},
     "recipes": {"--json"},
     "report": {"--output", "--rounds", "--deployment", "--weights", "--input", "--json"},
     "runs": {"--json"},
@@ -91,7 +91,7 @@ FLAGS = {
     "shard verify": {"--threads", "--json"},
     "sweep": {"--search", "--set", "--trials", "--runs", "--ray", "--workers", "--device", "--json"},
     "train": {"--set", "--run", "--resume", "--backend", "--workers", "--min-workers", "--device", "--json"},
-    "doctor": {"--init", "--input", "--images", "--batch", "--seed", "--plot", "--json"},
+    "doctor": {"--init", "--weights", "--input", "--images", "--batch", "--seed", "--plot", "--json"},
     "paper tables": {"--check", "--format", "--json"},
     "paper timings": {"--target", "--batch", "--rounds", "--result", "--size", "--json"},
     "paper figures": {"--output", "--only", "--model", "--input", "--format", "--results", "--json"},
@@ -131,9 +131,11 @@ def test_every_option_is_explained(name: str) -> None:
         assert getattr(parameter, "help", None), f"{name} {parameter.name}"
 
 
-@pytest.mark.parametrize(("command", "old"), [(command, old) for command, flags in RENAMED.items() for old in flags])
+@pytest.mark.parametrize(
+    ("command", "old"), [(command, old) for command, flags in RENAMED_FLAGS.items() for old in flags]
+)
 def test_an_old_flag_is_answered_with_the_new_one(command: str, old: str) -> None:
-    new = RENAMED[command][old]
+    new = RENAMED_FLAGS[command][old]
     assert new in FLAGS[command]
     assert old not in FLAGS[command]
     for words in ([old, "3"], [f"{old}=3"]):

@@ -21,8 +21,9 @@ from cruciform.data.samples.source import Opening
 from cruciform.data.sets.folder import FolderSource, decode, read_image
 from cruciform.data.sets.shards import ShardSource
 from cruciform.data.sets.volumes import open_volumes
-from cruciform.data.shard_write import ShardOptions, list_items, write_shards
+from cruciform.data.shard_write import list_items, write_shards
 from cruciform.data.sharding.shard_index import INDEX, MANIFEST, Manifest
+from cruciform.data.sharding.shard_options import ShardOptions
 from cruciform.data.sharding.storage import open_storage
 from cruciform.deployment.artifact import open_artifact
 from cruciform.errors import (
@@ -335,7 +336,7 @@ def test_an_artifact_with_weights_in_other_files_is_refused(tmp_path: Path, plac
 def test_an_artifact_of_another_format_is_refused(tmp_path: Path) -> None:
     with new_directory(tmp_path / "a", manifest={"format": 2}) as part:
         write_json(part / "deploy.json", {"target": "onnxruntime"})
-    with pytest.raises(DeployError, match="has format 2; this version reads 1: deploy it anew"):
+    with pytest.raises(DeployError, match="has format 2; this version reads 1: deploy the network again"):
         open_artifact(tmp_path / "a")
 
 
