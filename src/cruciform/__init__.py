@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cruciform.api.save import save
     from cruciform.api.shards import verify_shards, write_shards
     from cruciform.api.train import list_recipes, load_recipe, train, train_distributed
-    from cruciform.data.shard_write import ShardOptions
+    from cruciform.data.sharding.shard_options import ShardOptions
     from cruciform.deployment.deployed import Artifact
     from cruciform.errors import CruciformError
     from cruciform.models.model_card import model_card
@@ -52,7 +52,7 @@ _HOMES = {
     "OpenedNetwork": "networks.open_network",
     "PredictOptions": "api.predict",
     "Processes": "training.runtime.processes",
-    "ShardOptions": "data.shard_write",
+    "ShardOptions": "data.sharding.shard_options",
     "Stage": "plan",
     "bench": "api.bench",
     "budget": "api.budget",

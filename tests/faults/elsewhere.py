@@ -18,7 +18,8 @@ from torch import nn
 from work import EPOCHS, check_clean, launch, reason, recipe, spawn, wait
 
 from cruciform.data.sets.shards import ShardSource
-from cruciform.data.shard_write import ShardOptions, list_items, write_shards
+from cruciform.data.shard_write import list_items, write_shards
+from cruciform.data.sharding.shard_options import ShardOptions
 from cruciform.data.sharding.storage import open_storage
 from cruciform.errors import CruciformError, DataError
 from cruciform.training.run.journal import read_journal

@@ -16,7 +16,8 @@ import pytest
 from PIL import Image as Pillow
 
 from cruciform.data.sets.shards import ShardSource
-from cruciform.data.shard_write import ShardOptions, list_items, write_shards
+from cruciform.data.shard_write import list_items, write_shards
+from cruciform.data.sharding.shard_options import ShardOptions
 from cruciform.data.sharding.storage import open_storage
 from cruciform.errors import DataError
 

@@ -21,8 +21,9 @@ from cruciform.data.samples.source import Opening
 from cruciform.data.sets.folder import FolderSource, decode, read_image
 from cruciform.data.sets.shards import ShardSource
 from cruciform.data.sets.volumes import open_volumes
-from cruciform.data.shard_write import ShardOptions, list_items, write_shards
+from cruciform.data.shard_write import list_items, write_shards
 from cruciform.data.sharding.shard_index import INDEX, MANIFEST, Manifest
+from cruciform.data.sharding.shard_options import ShardOptions
 from cruciform.data.sharding.storage import open_storage
 from cruciform.deployment.artifact import open_artifact
 from cruciform.errors import (

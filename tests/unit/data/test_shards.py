@@ -21,8 +21,9 @@ from cruciform.data.samples.source import Opening
 from cruciform.data.sets.folder import MOST_BYTES, FolderSource
 from cruciform.data.sets.shards import ShardSource, open_index
 from cruciform.data.shard_verify import verify_shards
-from cruciform.data.shard_write import PARTS, Listing, ShardOptions, list_items, write_shards
+from cruciform.data.shard_write import PARTS, Listing, list_items, write_shards
 from cruciform.data.sharding.shard_index import Manifest
+from cruciform.data.sharding.shard_options import ShardOptions
 from cruciform.data.sharding.storage import RemoteStorage, open_storage
 from cruciform.errors import BadSampleError, DataError, OptionError
 
