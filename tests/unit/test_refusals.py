@@ -156,7 +156,7 @@ def test_an_offset_beyond_all_disks_is_a_bad_sample(shards: Path) -> None:
 def test_the_classes_of_a_manifest_can_not_change_unnoticed(shards: Path) -> None:
     text = (shards / MANIFEST).read_text()
     for old, new in (('"class0"', '"class9"'), ('"format": 2', '"format": 1')):
-        with pytest.raises(DataError, match="own checksum differs"):
+        with pytest.raises(DataError, match="its checksum does not match"):
             Manifest.from_json(text.replace(old, new), "it")
 
 

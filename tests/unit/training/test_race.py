@@ -133,7 +133,7 @@ def test_contestants_are_called_by_what_sets_them_apart(tmp_path: Path) -> None:
 
 def test_a_picture_shows_all_contestants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
-    monkeypatch.setattr("cruciform.plot.race.save", lambda figure, path: shown.extend(figure.axes[0].lines))
+    monkeypatch.setattr("cruciform.plot.race.save_picture", lambda figure, path: shown.extend(figure.axes[0].lines))
     draw_race({str(number): [[(1.0, 0.5), (2.0, 0.6)]] for number in range(6)}, tmp_path / "race.png")
     assert len({(line.get_color(), line.get_linestyle()) for line in shown}) == 6
 
