@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import cruciform.cli
 from cruciform.cli.main import app
-from cruciform.cli.shared.renamed_flags import RENAMED
+from cruciform.cli.shared.renamed_flags import RENAMED_FLAGS
 from cruciform.errors import OptionError
 
 FLAGS = {
@@ -131,9 +131,11 @@ def test_every_option_is_explained(name: str) -> None:
         assert getattr(parameter, "help", None), f"{name} {parameter.name}"
 
 
-@pytest.mark.parametrize(("command", "old"), [(command, old) for command, flags in RENAMED.items() for old in flags])
+@pytest.mark.parametrize(
+    ("command", "old"), [(command, old) for command, flags in RENAMED_FLAGS.items() for old in flags]
+)
 def test_an_old_flag_is_answered_with_the_new_one(command: str, old: str) -> None:
-    new = RENAMED[command][old]
+    new = RENAMED_FLAGS[command][old]
     assert new in FLAGS[command]
     assert old not in FLAGS[command]
     for words in ([old, "3"], [f"{old}=3"]):

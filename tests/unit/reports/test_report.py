@@ -185,7 +185,7 @@ def shipped() -> Facts:
 
 def test_the_shipped_network_is_not_called_untrainable_nor_to_be_initialized_again(shipped: Facts) -> None:
     said = " ".join(Reader(render_page(shipped)).text)
-    assert "no verdict: these weights are trained" in said
+    assert "no verdict: the weights are trained" in said
     for words in ("untrainable", "trainable from", "gradient at the start", "initialize"):
         assert words not in said
 

@@ -6,7 +6,7 @@ from typer.core import TyperGroup
 
 from cruciform.errors import OptionError
 
-RENAMED = {
+RENAMED_FLAGS = {
     "train": {"--least-workers": "--min-workers"},
     "bench": {"--patience": "--search-seconds"},
     "deploy": {"--patience": "--search-seconds"},
@@ -19,7 +19,7 @@ class FlagChecker(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find a command and raise if one of its arguments is a flag under an old name."""
-        renamed = RENAMED.get(args[0], {}) if args else {}
+        renamed = RENAMED_FLAGS.get(args[0], {}) if args else {}
         for word in args[1:]:
             if word == "--":
                 break

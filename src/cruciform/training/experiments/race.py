@@ -19,7 +19,7 @@ from cruciform.training.evaluate_run import trained_network
 from cruciform.training.recipe.cookbook import load_recipe
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.recipe.renamed_keys import upgrade_recipe
-from cruciform.training.run.journal import RENAMED, read_journal
+from cruciform.training.run.journal import RENAMED_LOG_KEYS, read_journal
 from cruciform.training.run.observer import Observer
 from cruciform.training.run.run import Run, differences
 from cruciform.training.start import start
@@ -103,7 +103,7 @@ class Finish:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Finish":
         """Read plain data; older versions wrote other keys."""
-        curve = [{RENAMED.get(key, key): value for key, value in point.items()} for point in data["curve"]]
+        curve = [{RENAMED_LOG_KEYS.get(key, key): value for key, value in point.items()} for point in data["curve"]]
         return cls(**{**data, "recipe": upgrade_recipe(data["recipe"]), "curve": curve})
 
 
