@@ -16,8 +16,9 @@ from pathlib import Path
 from quiet_speeds import at_quiet_speed
 
 from cruciform.cli.shared.run_progress import make_observer
-from cruciform.data.shard_write import ShardOptions, list_items, write_shards
+from cruciform.data.shard_write import list_items, write_shards
 from cruciform.data.sharding.shard_index import MANIFEST
+from cruciform.data.sharding.shard_options import ShardOptions
 from cruciform.training.experiments.race import Contestant, Finish, run_race
 from cruciform.training.experiments.race_result import add_finish, read_finishes, record_race
 from cruciform.training.recipe.cookbook import load_recipe

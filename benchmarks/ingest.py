@@ -28,8 +28,9 @@ from cruciform.data.loader import Loader
 from cruciform.data.order import Order
 from cruciform.data.sets.shards import ShardSource
 from cruciform.data.shard_verify import verify_shards
-from cruciform.data.shard_write import Listing, ShardOptions, list_items, write_shards
+from cruciform.data.shard_write import Listing, list_items, write_shards
 from cruciform.data.sharding.shard_index import INDEX, MANIFEST, NAMES, SAMPLE_RECORD, File, Manifest
+from cruciform.data.sharding.shard_options import ShardOptions
 from cruciform.data.sharding.storage import open_storage
 from cruciform.data.transforms.transforms import RandomCrop
 from cruciform.errors import DataError

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from cruciform.api.runs import list_runs
     from cruciform.api.save import save
     from cruciform.api.shards import verify_shards, write_shards
-    from cruciform.api.train import train, train_distributed
-    from cruciform.data.shard_write import ShardOptions
+    from cruciform.api.train import list_recipes, load_recipe, train, train_distributed
+    from cruciform.data.sharding.shard_options import ShardOptions
     from cruciform.deployment.deployed import Artifact
     from cruciform.errors import CruciformError
     from cruciform.models.model_card import model_card
@@ -35,9 +35,8 @@ if TYPE_CHECKING:
     from cruciform.schemes import cross, make_plan
     from cruciform.spec import ConvSpec
     from cruciform.store.directory import load
-    from cruciform.training.backends.backend import Processes
-    from cruciform.training.recipe.cookbook import list_recipes, load_recipe
     from cruciform.training.run.observer import Observer
+    from cruciform.training.runtime.processes import Processes
 
 _HOMES = {
     "Artifact": "deployment.deployed",
@@ -52,8 +51,8 @@ _HOMES = {
     "Observer": "training.run.observer",
     "OpenedNetwork": "networks.open_network",
     "PredictOptions": "api.predict",
-    "Processes": "training.backends.backend",
-    "ShardOptions": "data.shard_write",
+    "Processes": "training.runtime.processes",
+    "ShardOptions": "data.sharding.shard_options",
     "Stage": "plan",
     "bench": "api.bench",
     "budget": "api.budget",
@@ -66,10 +65,10 @@ _HOMES = {
     "evaluate": "api.evaluate",
     "initialize_": "nn.initialize",
     "list_models": "models.zoo",
-    "list_recipes": "training.recipe.cookbook",
+    "list_recipes": "api.train",
     "list_runs": "api.runs",
     "load": "store.directory",
-    "load_recipe": "training.recipe.cookbook",
+    "load_recipe": "api.train",
     "make_plan": "schemes",
     "model_card": "models.model_card",
     "open_artifact": "api.deploy",

@@ -18,7 +18,8 @@ from torch import nn
 from work import EPOCHS, check_clean, launch, reason, recipe, spawn, wait
 
 from cruciform.data.sets.shards import ShardSource
-from cruciform.data.shard_write import ShardOptions, list_items, write_shards
+from cruciform.data.shard_write import list_items, write_shards
+from cruciform.data.sharding.shard_options import ShardOptions
 from cruciform.data.sharding.storage import open_storage
 from cruciform.errors import CruciformError, DataError
 from cruciform.training.run.journal import read_journal
@@ -212,7 +213,7 @@ def flaky(trial: Trial) -> int:
     def read() -> None:
         from cruciform.data.sharding import storage
 
-        storage.FIRST_WAIT, storage.PATIENCE = 0.01, 1.0  # type: ignore[misc]
+        storage.FIRST_WAIT, storage.TIMEOUT = 0.01, 1.0  # type: ignore[misc]
         os.environ["CRUCIFORM_CACHE"] = str(trial.folder / "cache")
         here = ShardSource(open_storage(str(folder)))
         there = ShardSource(open_storage(f"http://127.0.0.1:{ports.read_text()}"))

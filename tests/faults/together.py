@@ -18,12 +18,13 @@ import torch
 from fault import Trial, Violation, fault
 from work import BATCH, PER_EPOCH, SAMPLES, STEPS, check_clean, last_line, spawn, weights
 
-from cruciform.training.backends.backend import Job, Processes
+from cruciform.training.backends.backend import Job
 from cruciform.training.backends.ddp import run_distributed
 from cruciform.training.engine.learner import Learner
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.run.journal import read_journal
 from cruciform.training.run.run import Run
+from cruciform.training.runtime.processes import Processes
 from cruciform.training.tables.table import read_table
 
 RESTARTS = 12

@@ -17,8 +17,9 @@ from cruciform.data.samples.source import Opening
 from cruciform.data.sets.cifar10 import FILES, open_cifar10
 from cruciform.data.sets.shards import ShardSource
 from cruciform.data.sets.volumes import open_volumes
-from cruciform.data.shard_write import ShardOptions, list_items, write_shards
+from cruciform.data.shard_write import list_items, write_shards
 from cruciform.data.sharding.shard_index import INDEX, MANIFEST, NAMES, SAMPLE_RECORD
+from cruciform.data.sharding.shard_options import ShardOptions
 from cruciform.data.sharding.storage import open_storage
 from cruciform.errors import CruciformError
 

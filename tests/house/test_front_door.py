@@ -51,6 +51,14 @@ def test_importing_costs_less_than_half_a_second_beyond_torch() -> None:
     assert ours < max(0.5, torchs / 3)
 
 
+def test_touching_every_name_loads_no_optional_package() -> None:
+    heavy = run(
+        "import sys, cruciform; [getattr(cruciform, name) for name in cruciform.__all__]; "
+        "print([m for m in ('pydantic', 'grain', 'PIL', 'ray', 'onnx', 'openvino', 'scipy') if m in sys.modules])"
+    )
+    assert heavy == "[]"
+
+
 def test_importing_does_not_load_torch_or_any_optional_package() -> None:
     heavy = run(
         "import sys, cruciform; print([m for m in ('torch', 'numpy', 'matplotlib', 'typer') if m in sys.modules])"

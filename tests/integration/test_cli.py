@@ -128,7 +128,7 @@ def test_a_network_of_the_users_own(cruciform: Program, tmp_path: Path, monkeypa
     ("words", "sentence"),
     [
         (("profile", "vgg12"), "error: unknown network 'vgg12'. Did you mean"),
-        (("convert", "resnet18"), "or type timm:NAME, torchvision:NAME, monai:NAME, or package.module:function"),
+        (("convert", "resnet18"), "or name one as timm:NAME, torchvision:NAME, monai:NAME, or package.module:function"),
         (("models", "resnet"), "no network of the zoo has 'resnet' in its name"),
         (("profile", "nin", "--input", "3x"), "is not an input size; write channels and spatial size, as 3x224x224"),
         (("profile", "nothing.there:f", "--input", "3x8x8"), "error: nothing.there:f can't be imported"),

@@ -42,7 +42,7 @@ def rewrite(directory: Path, **changes: Any) -> None:
         ("cifar_fast", {"activation": "r99999999"}, "option 'activation' is 99999999"),
         ("cifar_fast", {"activation": "x" * 2000}, "a text of 2,000 characters"),
         ("cifar_fast", {"num_classes": 10**9}, "option 'num_classes' is 1000000000"),
-        ("vgg11", {"widths": [[8] * 20_000]}, "options hold more than .* values"),
+        ("vgg11", {"widths": [[8] * 20_000]}, "options have more than .* values"),
         ("vgg11", {"widths": [[8] * 1_000]}, "more than 444 parameters"),
         ("vgg11", {}, "more than .* values in one tensor"),
     ],
@@ -69,7 +69,7 @@ def test_every_rule_of_initialization_stays_within_the_bounds(tmp_path: Path, in
 @pytest.mark.parametrize("size", [[3, 10**6, 10**6], [3, -1, 32], [3, 0, 32], "3x32x32", {"a": 1}])
 def test_the_size_of_an_input_is_bounded_too(directory: Path, size: object) -> None:
     rewrite(directory, input_size=size)
-    with pytest.raises(StoreError, match="as the size of its input"):
+    with pytest.raises(StoreError, match="has input_size"):
         saved_input_size(directory)
 
 

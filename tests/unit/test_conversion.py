@@ -388,14 +388,3 @@ def test_unequal_padding_survives_the_collapse() -> None:
     low = convert(model, "lr").model
     x = torch.randn(1, 3, 9, 9)
     torch.testing.assert_close(collapse(low)(x), low(x))
-
-
-def test_a_conversion_is_a_table_in_notebooks_with_every_text_escaped() -> None:
-    network = nn.Sequential()
-    network.add_module("<b>", nn.Conv2d(4, 4, 3))
-    conversion = convert(network, "lr", input_size=(4, 5, 5))
-    shown = conversion._repr_html_()
-    assert shown == conversion.report._repr_html_()
-    assert shown.startswith("<table><caption>Conversion table, input 4×5×5</caption>")
-    assert '<td style="text-align:left">&lt;b&gt;</td>' in shown
-    assert str(conversion) == str(conversion.report)

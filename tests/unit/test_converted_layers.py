@@ -126,3 +126,14 @@ def test_fitting_collapsing_and_planning_draw_nothing() -> None:
     assert torch.rand(()) == after_fit
     torch.manual_seed(7)
     assert torch.rand(()) == after_fit
+
+
+def test_a_conversion_is_a_table_in_notebooks_with_every_text_escaped() -> None:
+    network = nn.Sequential()
+    network.add_module("<b>", nn.Conv2d(4, 4, 3))
+    conversion = convert(network, "lr", input_size=(4, 5, 5))
+    shown = conversion._repr_html_()
+    assert shown == conversion.report._repr_html_()
+    assert shown.startswith("<table><caption>Conversion table, input 4×5×5</caption>")
+    assert '<td style="text-align:left">&lt;b&gt;</td>' in shown
+    assert str(conversion) == str(conversion.report)

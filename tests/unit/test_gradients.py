@@ -281,3 +281,10 @@ def test_a_diagnosis_prints_as_a_table_that_ends_with_the_verdict() -> None:
     assert lines[:8] == [line for line in lines if line.split()[1] == "yes"]
     assert lines[8:] == [found.finding, found.advice, found.verdict]
     assert len({len(line) for line in (head, *lines[:8])}) == 1  # numbers end below one another
+
+
+def test_a_diagnosis_is_a_table_in_notebooks() -> None:
+    found = diagnose(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3)), (3, 8, 8))
+    shown = found._repr_html_()
+    assert shown.startswith("<table><caption>Variance ratios of each block</caption>")
+    assert f"<p>{found.verdict}</p>" in shown

@@ -19,7 +19,7 @@ def test_a_registry_finds_lists_and_hints() -> None:
 def test_a_name_can_be_taken_once_only() -> None:
     registry: Registry[int] = Registry("number")
     registry.add("one", 1)
-    with pytest.raises(ValueError, match="registered already"):
+    with pytest.raises(ValueError, match="already registered"):
         registry.add("one", 2)
 
 

@@ -31,7 +31,7 @@ def doctor(*arguments: str) -> tuple[int, dict[str, object]]:
 def test_the_shipped_network_gets_no_verdict_and_exit_code_0() -> None:
     code, said = doctor(SHIPPED)
     assert (code, said["trainable"], said["advice"]) == (0, None, "")
-    assert str(said["verdict"]).startswith("no verdict: these weights are trained")
+    assert str(said["verdict"]).startswith("no verdict: the weights are trained")
 
 
 def test_a_trained_network_that_is_initialized_again_is_a_start_again() -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cruciform.training.backends.backend import Processes
     from cruciform.training.experiments.race import RaceResult
     from cruciform.training.experiments.sweep import SweepResult
     from cruciform.training.run.observer import Observer
+    from cruciform.training.runtime.processes import Processes
 
 
 def race(

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cruciform.data.shard_verify import Problem
-    from cruciform.data.shard_write import ShardOptions
     from cruciform.data.sharding.shard_index import Manifest
+    from cruciform.data.sharding.shard_options import ShardOptions
 
 
 def write_shards(
@@ -25,8 +25,9 @@ def write_shards(
         options: Shard size, resizing, shuffling and threads.
         on_progress: Called with the number of samples written, and of all.
     """
-    from cruciform.data.shard_write import ShardOptions, list_items
+    from cruciform.data.shard_write import list_items
     from cruciform.data.shard_write import write_shards as write
+    from cruciform.data.sharding.shard_options import ShardOptions
 
     return write(list_items(Path(images)), Path(out), options or ShardOptions(), on_progress=on_progress)
 

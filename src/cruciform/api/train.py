@@ -7,10 +7,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import nn
 
-    from cruciform.training.backends.backend import Processes
     from cruciform.training.recipe.recipe import Recipe
     from cruciform.training.run.observer import Observer
     from cruciform.training.run.run import RunStatus
+    from cruciform.training.runtime.processes import Processes
+
+
+def list_recipes() -> list[str]:
+    """Return the names of the built-in recipes."""
+    from cruciform.training.recipe import cookbook
+
+    return cookbook.list_recipes()
+
+
+def load_recipe(reference: str | Path, changes: Sequence[str] = ()) -> "Recipe":
+    """Load a recipe by name, from a TOML file or from a run.
+
+    Args:
+        reference: A name of ``list_recipes()``, a TOML file, or the directory of a run.
+        changes: Overrides, each as ``key=value`` with a TOML value, as ``optimizer.lr=0.05``.
+    """
+    from cruciform.training.recipe import cookbook
+
+    return cookbook.load_recipe(reference, changes)
 
 
 def train(

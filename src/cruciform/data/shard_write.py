@@ -34,6 +34,7 @@ from cruciform.data.sharding.shard_index import (
     about_sample,
     checksum,
 )
+from cruciform.data.sharding.shard_options import ShardOptions
 from cruciform.errors import DataError, OptionError
 from cruciform.files import check_regular, open_regular, read_bytes, read_text, sha256, sync, write_text
 
@@ -61,23 +62,6 @@ class Item(NamedTuple):
     def name_bytes(self) -> Any:  # bytes; the field hides the type
         """Its name as the file system stores it, which need not be valid text."""
         return self.name.encode("utf-8", "surrogateescape")
-
-
-@dataclass(frozen=True)
-class ShardOptions:
-    """How shards are written.
-
-    Attributes:
-        size: Largest size of a shard in bytes, unless a single file is larger.
-        short_side: Length that the shorter side of every image is resized to, as a JPEG; None: files are copied.
-        seed: Of the shuffled order of samples; None: the order of their names.
-        threads: Number of shards written at once.
-    """
-
-    size: int = 256 * 10**6
-    short_side: int | None = None
-    seed: int | None = 0
-    threads: int = 2
 
 
 @dataclass(frozen=True)

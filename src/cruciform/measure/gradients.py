@@ -37,7 +37,7 @@ from cruciform.measure.state_guard import in_mode
 from cruciform.measure.tape import GradientTape, normalizations_between
 from cruciform.measure.trace import checked_size, on_input, tensors_in
 from cruciform.nn.inspect import refuse_unready
-from cruciform.text.text_tables import text_table
+from cruciform.text.text_tables import html_table, text_table
 from cruciform.text.wording import plural
 
 PAPER_BLOCKS = 7  # conv2 to conv8 of the paper's VGG networks
@@ -136,6 +136,10 @@ class Diagnosis:
     def __str__(self) -> str:
         lines = (self.finding, self.note, self.advice, self.verdict)
         return "\n".join([text_table(DIAGNOSIS_COLUMNS, self.rows, left=2), *filter(None, lines)])
+
+    def _repr_html_(self) -> str:
+        notes = [*filter(None, (self.finding, self.note, self.advice, self.verdict))]
+        return html_table(DIAGNOSIS_COLUMNS, self.rows, left=2, caption="Variance ratios of each block", notes=notes)
 
 
 def diagnose(

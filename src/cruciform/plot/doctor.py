@@ -41,6 +41,6 @@ def draw_diagnosis(diagnosis: Diagnosis, path: Path, *, title: str) -> None:
     axes.set_xticks(places[::every], names[::every], rotation=35 if aslant else 0, ha="right" if aslant else "center")
     axes.set_xlabel("block (input to output)")
     axes.set_ylabel("ratio of gradient variances (log scale)")
-    axes.set_title(f"{title}: {diagnosis.verdict.partition(':')[0] if diagnosis.trained else diagnosis.verdict}")
+    axes.set_title(f"{title}\n{diagnosis.verdict.partition(':')[0] if diagnosis.trained else diagnosis.verdict}")
     axes.legend(fontsize="small", framealpha=0.85, edgecolor="none")
     save_picture(figure, path)

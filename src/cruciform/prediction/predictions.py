@@ -8,7 +8,7 @@ from typing import Any
 from cruciform.text.text_tables import html_table, text_table
 from cruciform.text.wording import plural
 
-COLUMNS = ("image", "class", "score", "error")
+PREDICTION_COLUMNS = ("image", "class", "score", "error")
 SHOWN = 10  # rows that are printed
 
 
@@ -44,11 +44,11 @@ class Predictions:
 
     def __str__(self) -> str:
         rows = self._table()
-        return "\n".join([*([text_table(COLUMNS, rows, left=2)] if rows else []), self.summary])
+        return "\n".join([*([text_table(PREDICTION_COLUMNS, rows, left=2)] if rows else []), self.summary])
 
     def _repr_html_(self) -> str:
         """Show the first rows as a table in notebooks."""
-        return html_table(COLUMNS, self._table(), left=2, notes=[self.summary])
+        return html_table(PREDICTION_COLUMNS, self._table(), left=2, notes=[self.summary])
 
     def _table(self) -> list[tuple[str, ...]]:
         made: list[tuple[str, ...]] = []

@@ -12,7 +12,8 @@ from cruciform.data.fingerprint import SAMPLES, compare_fingerprints, take_finge
 from cruciform.data.open_dataset import open_dataset
 from cruciform.data.samples.source import ArraySource, Opening, Part, Source
 from cruciform.data.sets.folder import FolderSource
-from cruciform.data.shard_write import ShardOptions, list_items, write_shards
+from cruciform.data.shard_write import list_items, write_shards
+from cruciform.data.sharding.shard_options import ShardOptions
 from cruciform.errors import DataError
 
 COUNT = 12

@@ -123,10 +123,10 @@ def test_our_own_runs_of_one_network_are_told_apart(tmp_path: Path) -> None:
 def test_without_results_a_figure_says_what_is_missing(tmp_path: Path) -> None:
     _, note = FIGURES.get("timings")(Material(tmp_path))
     assert "cruciform paper timings measures them" in note
-    with pytest.raises(LeftOut, match="--model"):
+    with pytest.raises(LeftOut, match="needs a trained network"):
         FIGURES.get("filters")(Material(tmp_path))
     dense = Material(tmp_path, nn.Sequential(nn.Conv2d(3, 4, 3)), "dense")
-    with pytest.raises(LeftOut, match="no layer of basis filters"):
+    with pytest.raises(LeftOut, match="no layer with several filter groups"):
         FIGURES.get("filters")(dense)
 
 
@@ -177,4 +177,4 @@ def test_the_command_lists_what_it_drew(tmp_path: Path) -> None:
     first, second = json.loads(result.output)
     assert first == {"figure": "connections", "file": str(tmp_path / "connections.png"), "note": ""}
     assert second["file"] is None
-    assert "--model" in second["note"]
+    assert "needs a trained network" in second["note"]

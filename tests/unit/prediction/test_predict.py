@@ -13,7 +13,8 @@ from PIL import Image as Pillow
 from typer.testing import CliRunner
 
 from cruciform.cli.main import app
-from cruciform.data.shard_write import ShardOptions, list_items, write_shards
+from cruciform.data.shard_write import list_items, write_shards
+from cruciform.data.sharding.shard_options import ShardOptions
 from cruciform.errors import DeployError, OptionError, RunError, StoreError
 from cruciform.files import new_directory
 from cruciform.prediction import predictor

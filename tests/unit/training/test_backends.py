@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cruciform.errors import RunError
-from cruciform.training.backends.backend import BACKENDS, Job, Processes, check_end
+from cruciform.training.backends.backend import BACKENDS, Job, check_end
 from cruciform.training.backends.ddp import _end_of, _forwarding_signals
 from cruciform.training.backends.ray import _is_loopback, cluster
 from cruciform.training.recipe.cookbook import load_recipe
@@ -16,6 +16,7 @@ from cruciform.training.run.follow import following
 from cruciform.training.run.journal import Journal
 from cruciform.training.run.observer import Observer, Plan, StepRecord
 from cruciform.training.run.run import Run
+from cruciform.training.runtime.processes import Processes
 from cruciform.training.start import start
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cruciform.cli.shared.arguments import JsonOption, ModelArgument, SizeOption
+from cruciform.cli.shared.arguments import JsonOption, ModelArgument, SizeOption, WeightsOption
 from cruciform.cli.shared.network_lookup import open_typed
 from cruciform.cli.shared.parsing import picture
 from cruciform.cli.shared.tables import print_json, print_table
@@ -30,6 +30,7 @@ def doctor(
             "out: as it was built or trained."
         ),
     ] = None,
+    weights: WeightsOption = None,
     size: SizeOption = None,
     images: Annotated[
         Path | None, typer.Option(help="Use these images instead of noise: a .npy file of (N, C, H, W) floats.")
@@ -56,7 +57,7 @@ def doctor(
     from cruciform.measure.gradients import DIAGNOSIS_COLUMNS
 
     torch.manual_seed(seed)
-    opened = open_typed(model, size, init=init)
+    opened = open_typed(model, size, weights=weights, init=init)
     inputs = _read_images(images) if images else None
     diagnosis = diagnose(opened, inputs, batch=batch, seed=seed, trained=False if init else None)
     start = f"initialized by {init}" if init else "trained weights" if diagnosis.trained else "initialized as built"

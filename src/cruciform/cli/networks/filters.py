@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.shared.arguments import JsonOption, ModelArgument, SizeOption
+from cruciform.cli.shared.arguments import JsonOption, ModelArgument, SizeOption, WeightsOption
 from cruciform.cli.shared.network_lookup import open_typed
 from cruciform.cli.shared.parsing import picture
 from cruciform.cli.shared.tables import print_json, print_table
@@ -29,6 +29,7 @@ def filters(
     layer: Annotated[
         str, typer.Option(metavar="PATTERN", help="Only layers whose name matches, as 'blocks.*', or contains this.")
     ] = "*",
+    weights: WeightsOption = None,
     size: SizeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -38,7 +39,7 @@ def filters(
     """
     from cruciform.measure.filters import RANKS, network_filters
 
-    found = network_filters(open_typed(model, size).model, layer)
+    found = network_filters(open_typed(model, size, weights=weights).model, layer)
     if plot:
         from cruciform.plot.filters import draw_filters
         from cruciform.plot.style import save_picture

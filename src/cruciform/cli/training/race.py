@@ -58,8 +58,8 @@ def race(
     """
     from cruciform.api.experiments import race as run_race
     from cruciform.cli.shared.run_progress import make_observer
-    from cruciform.training.backends.backend import Processes
     from cruciform.training.experiments.race import curves
+    from cruciform.training.runtime.processes import Processes
 
     with interruptible("Resume with the same command"):
         found = run_race(

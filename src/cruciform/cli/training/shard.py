@@ -42,7 +42,7 @@ def write(
     """
     from cruciform.api.shards import write_shards
     from cruciform.data.sets.folder import NAMES
-    from cruciform.data.shard_write import ShardOptions
+    from cruciform.data.sharding.shard_options import ShardOptions
 
     options = ShardOptions(read_bytes(size), short_side, None if shuffle < 0 else shuffle, threads)
     with progress_bar("writing samples") as on_progress:

@@ -46,7 +46,7 @@ def sweep(
     Example: cruciform sweep modern_cifar10 --search optimizer.lr=0.01..0.5:log --set data.holdout=5000 --set epochs=2
     """
     from cruciform.api.experiments import sweep as run_sweep
-    from cruciform.training.backends.backend import Processes
+    from cruciform.training.runtime.processes import Processes
 
     processes = Processes("ray", workers, device) if on_ray else Processes(device=device)
     with interruptible("Resume with the same command"), progress_bar("trials") as on_progress:

@@ -61,8 +61,8 @@ def train(
     from cruciform.api.train import train_distributed
     from cruciform.cli.shared.run_progress import make_observer
     from cruciform.store.run_marker import is_run
-    from cruciform.training.backends.backend import Processes
     from cruciform.training.recipe.cookbook import load_recipe
+    from cruciform.training.runtime.processes import Processes
 
     made = load_recipe(recipe, changes or ())
     directory = run or (Path(recipe) if is_run(Path(recipe)) else RUNS / Path(recipe).stem)

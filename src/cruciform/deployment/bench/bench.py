@@ -25,7 +25,7 @@ from cruciform.text.wording import plural
 MOST_DRIFT = 0.10
 ATTEMPTS = 3  # to find a time when the machine is idle
 FAR = 1.15  # relative to the fastest; slower dense builds are dropped after a first timing
-COLUMNS = ("network", "MACs", "ms, best", "ms, median", "time / baseline", "realised")
+BENCH_COLUMNS = ("network", "MACs", "ms, best", "ms, median", "time / baseline", "realised")
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Bench:
     @property
     def columns(self) -> tuple[str, ...]:
         """The headers of ``table``."""
-        return COLUMNS
+        return BENCH_COLUMNS
 
     @property
     def table(self) -> list[tuple[str, ...]]:
@@ -130,11 +130,11 @@ class Bench:
         return f"baseline: {self.baseline.network} in {self.baseline_target}, {self.gmacs_per_second:.0f} GMAC/s"
 
     def __str__(self) -> str:
-        return "\n".join([self.title, text_table(COLUMNS, self.table), self.note])
+        return "\n".join([self.title, text_table(BENCH_COLUMNS, self.table), self.note])
 
     def _repr_html_(self) -> str:
         """Show it as a table in notebooks."""
-        return html_table(COLUMNS, self.table, caption=self.title, notes=[self.note])
+        return html_table(BENCH_COLUMNS, self.table, caption=self.title, notes=[self.note])
 
 
 def run_bench(suite: Suite, setting: EngineSettings, *, on_progress: ProgressCallback = lambda what: None) -> Bench:

@@ -16,9 +16,10 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from cruciform.errors import CruciformError
-from cruciform.training.backends.backend import Job, Processes
+from cruciform.training.backends.backend import Job
 from cruciform.training.engine.loop import Interrupted, train
 from cruciform.training.run.run import Run
+from cruciform.training.runtime.processes import Processes
 from cruciform.training.runtime.runtime import Distributed, pick_device
 
 CONNECT = 30  # seconds

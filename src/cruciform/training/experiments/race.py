@@ -14,14 +14,15 @@ from cruciform.errors import OptionError, RunError
 from cruciform.measure.macs import profile
 from cruciform.measure.record import hardware
 from cruciform.text.wording import plural
-from cruciform.training.backends.backend import ONE_PROCESS, Job, Processes
+from cruciform.training.backends.backend import ONE_PROCESS, Job
 from cruciform.training.evaluate_run import trained_network
 from cruciform.training.recipe.cookbook import load_recipe
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.recipe.renamed_keys import upgrade_recipe
-from cruciform.training.run.journal import RENAMED_LOG_KEYS, read_journal
+from cruciform.training.run.journal import RENAMED_FIELDS, read_journal
 from cruciform.training.run.observer import Observer
 from cruciform.training.run.run import Run, differences
+from cruciform.training.runtime.processes import Processes
 from cruciform.training.start import start
 from cruciform.training.tables.table import read_table
 
@@ -103,7 +104,7 @@ class Finish:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Finish":
         """Read plain data; older versions wrote other keys."""
-        curve = [{RENAMED_LOG_KEYS.get(key, key): value for key, value in point.items()} for point in data["curve"]]
+        curve = [{RENAMED_FIELDS.get(key, key): value for key, value in point.items()} for point in data["curve"]]
         return cls(**{**data, "recipe": upgrade_recipe(data["recipe"]), "curve": curve})
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from cruciform.errors import RecipeError
 
-RENAMED = {
+RENAMED_KEYS = {
     "optimiser": "optimizer",
     "augment": "train_transforms",
     "prepare": "eval_transforms",
@@ -75,7 +75,7 @@ def refuse_renamed(recipe: Mapping[str, Any], what: str) -> None:
 
 def describe_renamed(recipe: Mapping[str, Any]) -> str:
     """Return which keys of a recipe have been renamed, and to what; empty where none has."""
-    return "; ".join(f"`{old}` is now `{RENAMED[old]}`" for old in _rename(recipe)[1])
+    return "; ".join(f"`{old}` is now `{RENAMED_KEYS[old]}`" for old in _rename(recipe)[1])
 
 
 def upgrade_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def upgrade_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
 def _rename(recipe: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return a renamed copy, and the entries of the table that applied."""
     renamed = {key: _copied(value, LEVELS) for key, value in recipe.items()}
-    return renamed, [old for old, new in RENAMED.items() if _apply_(renamed, old, new)]
+    return renamed, [old for old, new in RENAMED_KEYS.items() if _apply_(renamed, old, new)]
 
 
 def _copied(node: Any, levels: int) -> Any:

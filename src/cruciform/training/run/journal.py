@@ -15,7 +15,7 @@ from typing import Any
 from cruciform.files import read_bytes
 from cruciform.text.escapes import printable_json
 
-RENAMED_LOG_KEYS = {"rate": "lr", "norm": "grad_norm", "top1_mirrored": "top1_flip_tta", "what": "message"}
+RENAMED_FIELDS = {"rate": "lr", "norm": "grad_norm", "top1_mirrored": "top1_flip_tta", "what": "message"}
 """Keys of log lines that older versions wrote."""
 
 
@@ -75,4 +75,4 @@ def parsed(text: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     ours = isinstance(line, dict) and isinstance(line.get("event"), str) and type(line.get("step", 0)) is int
-    return {RENAMED_LOG_KEYS.get(key, key): value for key, value in line.items()} if ours else None
+    return {RENAMED_FIELDS.get(key, key): value for key, value in line.items()} if ours else None
