@@ -213,7 +213,7 @@ def flaky(trial: Trial) -> int:
     def read() -> None:
         from cruciform.data.sharding import storage
 
-        storage.FIRST_WAIT, storage.PATIENCE = 0.01, 1.0  # type: ignore[misc]
+        storage.FIRST_WAIT, storage.TIMEOUT = 0.01, 1.0  # type: ignore[misc]
         os.environ["CRUCIFORM_CACHE"] = str(trial.folder / "cache")
         here = ShardSource(open_storage(str(folder)))
         there = ShardSource(open_storage(f"http://127.0.0.1:{ports.read_text()}"))

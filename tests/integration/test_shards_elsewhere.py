@@ -90,14 +90,14 @@ def test_shards_are_read_over_http_in_parts_though_the_server_is_busy_at_times(
     monkeypatch.setattr("cruciform.data.sharding.storage.FIRST_WAIT", 0.001)
     local, remote = ShardSource(open_storage(str(shards))), ShardSource(open_storage(address))
     assert all(np.array_equal(local[number].image, remote[number].image) for number in range(SAMPLES))
-    with pytest.raises(DataError, match="is not there"):
+    with pytest.raises(DataError, match="does not exist"):
         ShardSource(open_storage(f"{address}/nowhere"))
 
 
 def test_a_server_that_never_finishes_its_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("aiohttp")
     monkeypatch.setattr("cruciform.data.sharding.storage.FIRST_WAIT", 0.001)
-    monkeypatch.setattr("cruciform.data.sharding.storage.PATIENCE", 0.2)
+    monkeypatch.setattr("cruciform.data.sharding.storage.TIMEOUT", 0.2)
     done = threading.Event()
 
     class Trickle(Ranges):

@@ -104,7 +104,7 @@ def test_the_command_names_every_assumption_and_its_source() -> None:
     for text in (
         "26,054,888",
         "scaling efficiency",
-        "ingest for one GPU",
+        "ingest per GPU",
         "goodput",
         "Llama 3",
         "results/bench-vgg.json",

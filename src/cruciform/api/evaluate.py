@@ -27,7 +27,7 @@ def evaluate(
 
     Args:
         network: A run, whose newest checkpoint is evaluated, or whatever ``open_network`` takes, or a network.
-        recipe: A recipe with the data and the preprocessing; its training tables are ignored.
+        recipe: A recipe with the data and the preprocessing; its training settings are ignored.
         data: A data set, for networks whose preprocessing is known: CIFAR-10's binary version, a folder with
             ``val/CLASS/*.jpg``, shards in ``val``, or an .npz file of volumes.
         changes: Overrides of the recipe, as ``key=value``.

@@ -1,1 +1,1 @@
-"""Images and volumes by number: sources, the order they are read in, what is done to each, and batches of them."""
+"""Images and volumes: sources, sample order, transforms, batches, shards."""

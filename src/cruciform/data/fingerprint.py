@@ -1,9 +1,9 @@
-"""What tells a data set from another of the same size: hashes of its class names, its labels and some of its samples.
+"""Fingerprints of data sets: hashes of the class names, the labels and some of the samples.
 
-Cheap whatever its size and wherever it is stored: ``SAMPLES`` samples are read, evenly spread over the source, and of
-shards none, for their index has a checksum of each. Stored bytes are hashed, which no version of a decoder changes; a
-folder's files are decoded too, but only to see that they can be. A sample that can't be used has no hash: it may be
-mended between two starts of a run. A change of a few samples among many can go unnoticed.
+Cheap for any size and location: ``SAMPLES`` evenly spaced samples are read, and none of shards, whose index has a
+checksum of each. Stored bytes are hashed, which do not depend on the version of a decoder; files in folders are decoded
+too, to check that they can be. An unreadable sample has no hash: it may be repaired before the run is resumed. A change
+of a few samples among many can remain undetected.
 """
 
 import hashlib
@@ -19,11 +19,11 @@ from cruciform.text.wording import plural
 
 SAMPLES = 64
 MOST_LABELS = 2**22
-"""Of larger sources only the labels of the samples above are compared: an index of 10⁸ records is not read whole."""
+"""Of larger sources only the labels of those samples are compared, so that an index of 10⁸ records is not read."""
 
 
 def take_fingerprint(source: Source) -> dict[str, Any]:
-    """Returns the fingerprint of a source, as plain data."""
+    """Return the fingerprint of a source, as plain data."""
     labels = source.labels if len(source) <= MOST_LABELS else None
     return {
         "samples": len(source),
@@ -34,12 +34,12 @@ def take_fingerprint(source: Source) -> dict[str, Any]:
 
 
 def compare_fingerprints(before: Mapping[str, Any], now: Mapping[str, Any], source: Source) -> list[str]:
-    """Returns in words in what two fingerprints differ.
+    """Describe the differences of two fingerprints.
 
     Args:
-        before: What the data was.
-        now: What it is.
-        source: The data as it is, which knows where its samples are.
+        before: The recorded fingerprint.
+        now: The current fingerprint.
+        source: The current data, for the locations of samples.
     """
     if before.get("samples") != now["samples"]:
         return [f"it has {plural(now['samples'], 'sample')}, and had {before.get('samples')}"]
@@ -55,7 +55,7 @@ def compare_fingerprints(before: Mapping[str, Any], now: Mapping[str, Any], sour
 
 
 def known_digests(fingerprint: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the hashes of those samples that have one, by their numbers."""
+    """Return the hashes of the samples that have one, by index."""
     digests = fingerprint.get("digests")
     pairs = digests.items() if isinstance(digests, dict) else ()
     return {number: digest for number, digest in pairs if isinstance(digest, str) and number.isdecimal()}

@@ -1,4 +1,4 @@
-"""The only file that imports Grain, which shuffles without a memory and reads ahead in threads. It does when asked."""
+"""Grain: prefetching in threads, and shuffling without a list. The only file that imports it, when needed."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -15,13 +15,13 @@ ROUNDS = 4  # of the cipher; what Grain itself uses
 
 @contextmanager
 def read_ahead(read: Callable[[int], T], numbers: range, *, threads: int, buffered: int) -> Iterator[Iterator[T]]:
-    """Gives ``read(number)`` for each number, in their order, computed ahead of time.
+    """Yield ``read(number)`` for each number, in order, prefetched in threads.
 
     Args:
         read: Called in threads, for several numbers at once.
-        numbers: What for.
-        threads: How many; 0: in the caller's own thread, when asked.
-        buffered: How many results wait at most.
+        numbers: Its arguments.
+        threads: Number of threads; 0: in the caller's thread, without prefetching.
+        buffered: Largest number of prefetched results.
     """
     if threads == 0:
         yield map(read, numbers)
@@ -36,7 +36,7 @@ def read_ahead(read: Callable[[int], T], numbers: range, *, threads: int, buffer
 
 
 def shuffled_place(place: int, *, places: int, key: int) -> int:
-    """Returns where a place goes in the shuffle of a key: a permutation that is computed, not listed."""
+    """Return the shuffled position of a position: a permutation that is computed, not stored."""
     shuffled: int = _import_grain().experimental.index_shuffle(place, max_index=places - 1, seed=key, rounds=ROUNDS)
     return shuffled
 
@@ -45,7 +45,7 @@ def shuffled_place(place: int, *, places: int, key: int) -> int:
 def _import_grain() -> Any:
     logger = logging.getLogger("absl")
     level = logger.level
-    logger.setLevel(logging.ERROR)  # keeps Grain's remark that JAX is not installed off people's terminals
+    logger.setLevel(logging.ERROR)  # hides Grain's message that JAX is not installed
     try:
         import grain
         import grain.experimental

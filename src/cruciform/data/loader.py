@@ -1,4 +1,4 @@
-"""Batches of a source, in order, each rank its own slice, read ahead in threads."""
+"""Batches of a source, in order, one slice per rank, prefetched in threads."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,15 +21,16 @@ MOST_TRIED = 100
 
 
 class Batch(NamedTuple):
-    """One rank's slice of a step's batch.
+    """One rank's slice of the batch of a step.
 
     Attributes:
         images: (samples, channels, …), channels last in memory.
-        labels: Their classes.
-        numbers: Their numbers in the source.
-        counted: How many count: all, or none where there were fewer samples than ranks and this is only a stand-in.
-        total: How many all ranks have together, those that can't be read among them.
-        bad: What is wrong with each sample of the slice that can't be read and was left out.
+        labels: Their class indices.
+        numbers: Their indices in the source.
+        counted: Number of samples that count: all, or none where the batch has fewer samples than ranks and this is a
+            placeholder.
+        total: Number of samples of all ranks, including unreadable ones.
+        bad: The errors of the unreadable samples of the slice, which are skipped.
     """
 
     images: Tensor
@@ -45,13 +46,13 @@ class Loader:
     """Reads batches.
 
     Attributes:
-        source: Where from.
-        order: Which samples come when.
-        transforms: What is done to each, one after the other.
-        seed: Of the random numbers that they draw.
-        rank: Whose slice of each batch is read.
-        world: How many slices there are.
-        threads: How many threads read ahead.
+        source: The samples.
+        order: Their order.
+        transforms: Applied to each sample, in order.
+        seed: Of the transforms.
+        rank: Of this process.
+        world: Number of processes.
+        threads: Number of prefetching threads.
     """
 
     source: Source
@@ -63,17 +64,17 @@ class Loader:
     threads: int = 2
 
     def read(self, step: int) -> Batch:
-        """Reads the slice for one step; the same step gives the same batch, always."""
+        """Read the slice of one step; the same step always gives the same batch."""
         positions = self.order.positions(step)
         mine = share_of(positions, self.rank, self.world)
-        # Every rank must take part in every step; one that has nothing to add computes something and counts nothing.
+        # Every rank must take part in every step; one without samples computes a placeholder that does not count.
         numbers = self.order.numbers(step, mine or positions[:1])
         random = KeyedGenerator(self.seed)
         epoch = self.order.epoch_of(step)
         samples, bad = self._samples(numbers)
         counted = len(samples) if mine else 0
         if not samples:
-            samples = self._stand_in(numbers[0])
+            samples = self._placeholder(numbers[0])
         images = []
         for number, sample in samples.items():
             images.append(self._transformed(number, sample.image, random.at(epoch, number)))
@@ -90,14 +91,14 @@ class Loader:
         try:
             for transform in self.transforms:
                 image = transform(image, draws)
-            if not is_finite(image):  # sources give none that is not
-                raise DataError("the transforms make NaN or Inf of it")
+            if not is_finite(image):  # sources return finite samples only
+                raise DataError("the transforms give NaN or Inf")
         except DataError as error:
             raise DataError(f"{self.source.describe(number)}: {error}") from error
         return image
 
     def _samples(self, numbers: Sequence[int]) -> tuple[dict[int, Sample], list[BadSampleError]]:
-        """Reads samples; those that can't be read are told apart and not kept silent."""
+        """Read samples; return the errors of unreadable ones separately."""
         samples, bad = {}, []
         for number in numbers:
             try:
@@ -106,8 +107,8 @@ class Loader:
                 bad.append(error)
         return samples, bad
 
-    def _stand_in(self, number: int) -> dict[int, Sample]:
-        """Finds a sample behind one that can't be read: a rank must compute something, though it won't count."""
+    def _placeholder(self, number: int) -> dict[int, Sample]:
+        """Find a readable sample after an unreadable one: the rank must compute something, though it won't count."""
         last: BadSampleError | None = None
         for step in range(1, min(len(self.source), MOST_TRIED)):
             other = (number + step) % len(self.source)
@@ -115,11 +116,11 @@ class Loader:
                 return {other: self.source[other]}
             except BadSampleError as error:
                 last = error
-        raise DataError(f"hardly any sample can be read; the last one tried: {last}")
+        raise DataError(f"almost no sample can be read; the last one tried: {last}")
 
     @contextmanager
     def batches(self, steps: range) -> Iterator[Iterator[Batch]]:
-        """Gives the batches of consecutive steps; threads end with the block."""
+        """Yield the batches of consecutive steps; threads end with the block."""
         foreign = any(isinstance(transform, ForeignTransform) for transform in self.transforms)
         threads = 0 if foreign else self.threads
         with read_ahead(self.read, steps, threads=threads, buffered=2 * threads) as batches:
@@ -127,12 +128,12 @@ class Loader:
 
 
 def input_size(source: Source, transforms: Sequence[Transform]) -> tuple[int, ...]:
-    """Returns the channels and the extents of a sample of a source once it is transformed."""
+    """Return the channels and spatial size of a sample after the transforms."""
     return tuple(Loader(source, Order(len(source), 1), transforms).read(0).images.shape[1:])
 
 
 def _stack(images: Sequence[Image]) -> Tensor:
     if len({image.shape for image in images}) > 1:
         sizes = ", ".join(sorted({"×".join(map(str, image.shape)) for image in images}))
-        raise DataError(f"the images of a batch have different sizes ({sizes}); end the transforms with a crop")
+        raise DataError(f"the images of a batch have different sizes ({sizes}); add a crop to the transforms")
     return torch.from_numpy(np.stack(images)).movedim(-1, 1)

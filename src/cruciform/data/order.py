@@ -1,8 +1,8 @@
-"""Which samples come when: a function of (seed, step), so that the whole state of reading is one number.
+"""The order of samples: a function of (seed, step), so that the state of reading is one number.
 
-n samples in batches of B make ⌈n/B⌉ steps an epoch; the last one is smaller where B does not divide n, and nothing is
-dropped. Every step's batch is cut into one slice a rank, so it is the same samples however many ranks share it: going
-on after a stop and changing the number of ranks are one mechanism.
+n samples in batches of B make ⌈n/B⌉ steps per epoch; the last batch is smaller where B does not divide n, and no sample
+is dropped. The batch of a step is split into one slice per rank, so it has the same samples for any number of ranks:
+resuming and changing the number of ranks are one mechanism.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from cruciform.data.grain import shuffled_place
 from cruciform.errors import DataError
 
 MOST_LISTED = 2**20
-"""Samples whose order is listed, 8 MB an epoch. Above, Grain's cipher gives any place without a list; below some ten
-thousand it would be slow, for it walks on until it falls within the samples."""
+"""Largest number of samples whose permutation is stored, 8 MB per epoch. Above, Grain's cipher computes any position;
+for fewer than about ten thousand samples it would be slow, because it repeats until the result is in range."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Order:
     """The order of samples.
 
     Attributes:
-        samples: How many there are.
-        batch: How many all ranks together take in a step.
-        seed: Of the shuffle; None: the samples' own order.
+        samples: Number of samples.
+        batch: Batch size, over all ranks.
+        seed: Of the shuffle; None: not shuffled.
     """
 
     samples: int
@@ -36,24 +36,24 @@ class Order:
 
     def __post_init__(self) -> None:
         if self.samples < 1 or self.batch < 1:
-            raise DataError(f"{self.samples} samples in batches of {self.batch} make no epoch; both must be above 0")
+            raise DataError(f"{self.samples} samples in batches of {self.batch}: both must be 1 or more")
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps until every sample has been seen once."""
+        """Steps per epoch."""
         return -(-self.samples // self.batch)
 
     def epoch_of(self, step: int) -> int:
-        """Returns the epoch that a step belongs to."""
+        """Return the epoch of a step."""
         return step // self.steps_per_epoch
 
     def positions(self, step: int) -> range:
-        """Returns the places within its epoch that a step takes."""
+        """Return the positions of a step within its epoch."""
         first = step % self.steps_per_epoch * self.batch
         return range(first, min(first + self.batch, self.samples))
 
     def numbers(self, step: int, positions: Sequence[int]) -> list[int]:
-        """Returns the numbers of the samples at these places in the epoch of a step."""
+        """Return the sample indices at these positions in the epoch of a step."""
         if self.seed is None:
             return list(positions)
         epoch = self.epoch_of(step)
@@ -65,7 +65,7 @@ class Order:
 
 
 def share_of(positions: range, rank: int, world: int) -> range:
-    """Returns the slice of one rank: equal ones, the first ranks taking one more where they can't be."""
+    """Return the slice of one rank; the first ranks have one sample more where the batch can't be split evenly."""
     size, more = divmod(len(positions), world)
     first = rank * size + min(rank, more)
     return positions[first : first + size + (rank < more)]
@@ -78,5 +78,5 @@ def _permutation(samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=16)
 def _epoch_key(seed: int, epoch: int) -> int:
-    # Mixed, not added: seed 1 must not see in its first epoch what seed 0 sees in its second.
+    # Hashed, not added: epoch 0 of seed 1 must differ from epoch 1 of seed 0.
     return int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])

@@ -72,5 +72,5 @@ def test_a_shuffle_moves_samples_about_evenly() -> None:
 
 
 def test_nothing_to_read_is_an_error() -> None:
-    with pytest.raises(DataError, match="0 samples in batches of 8 make no epoch"):
+    with pytest.raises(DataError, match="0 samples in batches of 8: both must be 1 or more"):
         Order(0, 8)

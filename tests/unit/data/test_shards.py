@@ -256,7 +256,7 @@ def test_shards_are_read_through_fsspec(shards: Path, tmp_path: Path, monkeypatc
     local, remote = ShardSource(open_storage(str(shards))), open_dataset("shards", Opening("memory://set", "train"))
     assert all(np.array_equal(local[number].image, remote[number].image) for number in range(SAMPLES))
     for address in ("pipe:cat x", "ftp://host/x", "local://x"):
-        with pytest.raises(DataError, match=r"read through file, memory|can't be read|not there"):
+        with pytest.raises(DataError, match=r"the protocol must be one of file, memory|can't be read|does not exist"):
             ShardSource(open_storage(address))
 
 
@@ -277,7 +277,7 @@ def test_a_store_that_fails_for_a_moment_is_asked_again(shards: Path, monkeypatc
     monkeypatch.setattr(storage._system, "cat_file", cat_file)
     assert storage.read_range("x", 0, 4) == b"0123"
     answers = iter([OSError("500")] * 9)
-    with pytest.raises(DataError, match="can't be read after 4 tries: 500"):
+    with pytest.raises(DataError, match="can't be read after 4 attempts: 500"):
         storage.read_range("x", 0, 4)
 
 
@@ -292,7 +292,7 @@ def test_a_store_that_fails_for_a_moment_is_asked_again(shards: Path, monkeypatc
     ],
 )
 def test_a_manifest_that_nobody_wrote_is_refused(text: str) -> None:
-    with pytest.raises(DataError, match="is no manifest of shards|has the format"):
+    with pytest.raises(DataError, match="is not a manifest of shards|has format|its checksum does not match"):
         Manifest.from_json(text, "x")
 
 

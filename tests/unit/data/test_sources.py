@@ -265,7 +265,7 @@ def test_images_of_different_sizes_say_what_to_do(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(jpeg(size))
     source = open_dataset("folder", Opening(tmp_path, "train"))
-    with pytest.raises(DataError, match="different sizes .*end the transforms with a crop"):
+    with pytest.raises(DataError, match="different sizes .*add a crop to the transforms"):
         Loader(source, Order(2, 2)).read(0)
     assert Loader(source, Order(2, 2), (CenterCrop(16),)).read(0).images.shape == (2, 3, 16, 16)
 

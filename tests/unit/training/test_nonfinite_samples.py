@@ -107,7 +107,7 @@ def test_a_transform_that_makes_a_sample_infinite_is_blamed_and_the_sample_named
     def broken(image: Any) -> Any:
         return image / np.float32(0)
 
-    with np.errstate(divide="ignore"), pytest.raises(DataError, match=r"sample \d+: the transforms make NaN or Inf"):
+    with np.errstate(divide="ignore"), pytest.raises(DataError, match=r"sample \d+: the transforms give NaN or Inf"):
         go(recipe(tmp_path), tmp_path / "run", transform=broken)
 
 

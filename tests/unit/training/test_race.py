@@ -75,7 +75,7 @@ def test_the_runs_of_a_race_may_be_of_several_processes_which_it_starts_by_itsel
 def test_the_first_layer_of_a_race_is_fitted_to_the_data_and_stays(
     data: Path, tmp_path: Path, changes: list[str]
 ) -> None:
-    from cruciform.nn.patches import whitening_kernel
+    from cruciform.nn.patch_whitening import whitening_kernel
     from cruciform.training.engine.sample_images import sample_images
     from cruciform.training.evaluate_run import trained_network
 
@@ -133,7 +133,7 @@ def test_contestants_are_called_by_what_sets_them_apart(tmp_path: Path) -> None:
 
 def test_a_picture_shows_all_contestants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
-    monkeypatch.setattr("cruciform.plot.race.save", lambda figure, path: shown.extend(figure.axes[0].lines))
+    monkeypatch.setattr("cruciform.plot.race.save_picture", lambda figure, path: shown.extend(figure.axes[0].lines))
     draw_race({str(number): [[(1.0, 0.5), (2.0, 0.6)]] for number in range(6)}, tmp_path / "race.png")
     assert len({(line.get_color(), line.get_linestyle()) for line in shown}) == 6
 

@@ -10,7 +10,7 @@ from cruciform.errors import RecipeError
 from cruciform.training.experiments.race_result import read_finishes
 from cruciform.training.recipe.cookbook import load_recipe
 from cruciform.training.recipe.recipe import Recipe
-from cruciform.training.recipe.renamed_keys import RENAMED, upgrade_recipe
+from cruciform.training.recipe.renamed_keys import RENAMED_KEYS, upgrade_recipe
 from cruciform.training.run.journal import Journal, parsed, read_journal
 from cruciform.training.tables.table import read_table
 
@@ -34,9 +34,9 @@ def as_toml(value: Any) -> str:
     return f"[{', '.join(map(as_toml, value))}]" if isinstance(value, list) else json.dumps(value)
 
 
-@pytest.mark.parametrize("old", RENAMED)
+@pytest.mark.parametrize("old", RENAMED_KEYS)
 def test_an_old_key_is_answered_with_the_new_one(old: str, tmp_path: Path) -> None:
-    answer = f"`{old}` is now `{RENAMED[old]}`"
+    answer = f"`{old}` is now `{RENAMED_KEYS[old]}`"
     data = nested(old)
     file = tmp_path / "old.toml"
     file.write_text("\n".join(f"{key} = {as_toml(value)}" for key, value in data.items()))
@@ -51,15 +51,15 @@ def test_an_old_key_is_answered_with_the_new_one(old: str, tmp_path: Path) -> No
         assert answer in str(error.value)
 
 
-@pytest.mark.parametrize("old", [old for old in RENAMED if "." in old and old.split(".")[0] not in LISTS])
+@pytest.mark.parametrize("old", [old for old in RENAMED_KEYS if "." in old and old.split(".")[0] not in LISTS])
 def test_an_old_dotted_key_is_answered_too(old: str) -> None:
     path, _, value = old.partition("=")
     with pytest.raises(RecipeError) as error:
         load_recipe("modern_cifar10", [f"{path}={value or 1}"])
-    assert f"`{old}` is now `{RENAMED[old]}`" in str(error.value)
+    assert f"`{old}` is now `{RENAMED_KEYS[old]}`" in str(error.value)
 
 
-@pytest.mark.parametrize("old", RENAMED)
+@pytest.mark.parametrize("old", RENAMED_KEYS)
 def test_no_new_key_is_an_old_one(old: str) -> None:
     upgraded = upgrade_recipe(nested(old))
     assert upgraded != nested(old)

@@ -20,19 +20,19 @@ LINKS = {"Mb": 10**6, "Gb": 10**9, "Tb": 10**12}
 
 
 def scale(
-    network: Annotated[list[str], typer.Option(help="A network, as profile takes them; may be repeated.")],
-    images: Annotated[float, typer.Option(help="Images to be seen, all epochs together.")] = 1e9,
-    gpus: Annotated[int, typer.Option(min=1, help="How many GPUs.")] = 64,
-    link: Annotated[str, typer.Option(help="Bits a second between two machines, as 100Gb.")] = "100Gb",
+    network: Annotated[list[str], typer.Option(help="A network, as for profile; repeatable.")],
+    images: Annotated[float, typer.Option(help="Training images over all epochs.")] = 1e9,
+    gpus: Annotated[int, typer.Option(min=1, help="Number of GPUs.")] = 64,
+    link: Annotated[str, typer.Option(help="Bandwidth between two machines in bits/s, as 100Gb.")] = "100Gb",
     changes: Annotated[
-        list[str] | None, typer.Option("--assume", metavar="NAME=VALUE", help="Change an assumption; may be repeated.")
+        list[str] | None, typer.Option("--assume", metavar="NAME=VALUE", help="Override an assumption; repeatable.")
     ] = None,
     size: SizeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Estimate speed, scaling efficiency, ingest, goodput and cost of training on many GPUs, and name every assumption.
+    """Estimate speed, scaling efficiency, ingest, goodput and cost of training on many GPUs, with every assumption.
 
-    Nothing is measured here, and no GPU ever was: this is arithmetic. docs/scale.md describes how it was checked.
+    This is arithmetic; no GPU was measured. docs/scale.md describes how it was validated.
 
     Example: cruciform scale --network vgg11_gmp_lr --images 1e9 --gpus 64 --link 100Gb
     """
@@ -59,12 +59,12 @@ def scale(
               *([text for _, text in _lines(cost, found[cost.name])] for cost in costs)], strict=True),
     )  # fmt: skip
     print_table(
-        "What this rests on",
+        "Assumptions",
         ("assumption", "unit", "source", "value"),
         [(name, unit, source, f"{value:,.6g}") for name, value, unit, source in assumptions],
         left=3,
     )
-    console().print("change any with --assume NAME=VALUE")
+    console().print("override any with --assume NAME=VALUE")
 
 
 def _cost(name: str, size: str | None) -> "TrainingCost":
@@ -76,29 +76,29 @@ def _cost(name: str, size: str | None) -> "TrainingCost":
     counted = profile(opened.model, opened.needed_input_size)
     thin = any(isinstance(module, CompositeConv) for module in opened.model.modules())
     if not counted.macs:
-        raise OptionError(f"{name} has no multiply-accumulates, by which its time is estimated")
+        raise OptionError(f"{name} has no multiply-accumulates, which its time is estimated from")
     return TrainingCost(name, counted.params, counted.macs, thin)
 
 
 def _lines(cost: "TrainingCost", found: "Estimate") -> list[tuple[str, str]]:
     return [
         ("parameters", f"{cost.params:,}"),
-        ("MACs for an image", f"{cost.macs:,}"),
-        ("images/s of one GPU", f"{found.images_per_second_per_gpu:,.0f}"),
-        ("computing a step", f"{1e3 * found.step_seconds:.1f} ms"),
+        ("MACs per image", f"{cost.macs:,}"),
+        ("images/s per GPU", f"{found.images_per_second_per_gpu:,.0f}"),
+        ("compute time per step", f"{1e3 * found.step_seconds:.1f} ms"),
         ("gradient", f"{found.gradient_bytes / 1e6:,.1f} MB"),
-        ("its all-reduce", f"{1e3 * found.reduce_seconds:.1f} ms"),
+        ("all-reduce time", f"{1e3 * found.reduce_seconds:.1f} ms"),
         ("scaling efficiency", f"{found.efficiency:.0%}"),
-        ("ingest for one GPU", f"{found.ingest_bytes_per_second / 1e6:,.0f} MB/s"),
-        ("cores to decode for one GPU", f"{found.cores_per_gpu:.0f}"),
+        ("ingest per GPU", f"{found.ingest_bytes_per_second / 1e6:,.0f} MB/s"),
+        ("decoding cores per GPU", f"{found.cores_per_gpu:.0f}"),
         ("checkpoint", f"{found.checkpoint_bytes / 1e6:,.0f} MB every {found.interval_seconds / 60:.0f} minutes"),
         ("goodput", f"{found.goodput:.2%}"),
-        ("images/s in the end", f"{found.images_per_second:,.0f}"),
+        ("images/s in total", f"{found.images_per_second:,.0f}"),
         ("time", f"{found.hours:,.2f} hours"),
         ("cost", f"${found.dollars:,.0f}"),
     ]
 
 
 def read_link(text: str) -> float:
-    """Reads ``100Gb``, bits a second."""
+    """Read ``100Gb``, bits per second."""
     return read_amount(text, LINKS, "link; write bits a second, as 25Gb or 400Gb")[0]

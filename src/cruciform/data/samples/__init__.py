@@ -1,1 +1,1 @@
-"""Samples: what a source is, how images are read and guarded, and their random numbers."""
+"""Samples: sources, image decoding limits, keyed random numbers."""

@@ -1,7 +1,7 @@
-"""Refuses images that would keep a decoder busy for minutes, before it starts: they are small, and look like any other.
+"""Refuse images that would keep a decoder busy for minutes, before they are decoded.
 
-A file of some megabytes can hold millions of empty segments, which Pillow walks in Python, or thousands of scans, each
-of which goes over all pixels. Real files have tens of both. The looks taken here cost microseconds for those.
+A file of a few megabytes can have millions of empty segments, which Pillow walks in Python, or thousands of scans, each
+of which covers all pixels. Real files have tens of both. The checks here take microseconds for those.
 """
 
 import re
@@ -20,33 +20,33 @@ MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
 
 
 def refuse_many_segments(data: bytes) -> None:
-    """Raises where a file has more segments than Pillow gets through in about a second. Before it is opened."""
+    """Raise where a file has more segments than Pillow reads in about a second; called before it is opened."""
     walk = _chunks(data) if data.startswith(PNG) else _segments(data) if data.startswith(JPEG) else iter(())
     if next(islice(walk, MOST_SEGMENTS, None), None) is not None:
-        raise DataError(f"has more than {MOST_SEGMENTS:,} segments, as no camera or encoder writes them")
+        raise DataError(f"has more than {MOST_SEGMENTS:,} segments; no camera or encoder writes so many")
 
 
 def refuse_many_scans(data: bytes, pixels: int) -> None:
-    """Raises where a JPEG has more scans than can be gone through in about a second. Before it is decoded.
+    """Raise where a JPEG has more scans than are decoded in about a second; called before it is decoded.
 
     Args:
         data: The file.
-        pixels: What it says it has.
+        pixels: Width times height, from its header.
     """
-    # Inside a scan no 0xff stands without a zero behind it, so this counts scans, those of a thumbnail, and whatever
-    # looks like one behind the end, as the film of a phone's moving photo. Few files need a closer look.
+    # Within a scan every 0xff is followed by a zero, so this counts scans, those of a thumbnail, and whatever looks
+    # like one after the end, such as the video of a phone's live photo. Few files need an exact count.
     scans = data.count(SCAN) if data.startswith(JPEG) else 1
     if scans > 1 and scans * pixels > MOST_SCANNED:
         scans = sum(1 for _ in islice(_scans(data), MOST_SCANS + 1))
     if scans > 1 and (scans > MOST_SCANS or scans * pixels > MOST_SCANNED):
         raise DataError(
-            f"has {pixels:,} pixels in {scans:,} scans; at most {MOST_SCANS} are read, and {MOST_SCANNED:,} pixels "
-            "in all of them"
+            f"has {pixels:,} pixels in {scans:,} scans; the limits are {MOST_SCANS} scans, and {MOST_SCANNED:,} pixels "
+            "over all scans"
         )
 
 
 def _scans(data: bytes) -> Iterator[int]:
-    """Yields where the scans of a JPEG begin, up to its end, as decoders walk them: from one marker to the next."""
+    """Yield the offsets of the scans of a JPEG, walking from marker to marker as decoders do."""
     place = len(JPEG)
     for _ in range(MOST_SEGMENTS):
         marker = MARKER.search(data, place)
@@ -56,7 +56,7 @@ def _scans(data: bytes) -> Iterator[int]:
         if marker[0] == SCAN:
             yield place
         place += 2 if marker[0] in ALONE else 2 + int.from_bytes(data[place + 2 : place + 4], "big")
-    yield from range(MOST_SCANS + 1)  # more markers than any encoder writes: as bad as so many scans
+    yield from range(MOST_SCANS + 1)  # more markers than any encoder writes: refused like too many scans
 
 
 def _chunks(data: bytes) -> Iterator[int]:
@@ -67,7 +67,7 @@ def _chunks(data: bytes) -> Iterator[int]:
 
 
 def _segments(data: bytes) -> Iterator[int]:
-    """Yields the segments of a JPEG's head, and single bytes that fill the gaps between them."""
+    """Yield the segments of a JPEG header, and single fill bytes between them."""
     place = 2
     while place + 4 <= len(data) and not data.startswith(SCAN, place):
         yield place

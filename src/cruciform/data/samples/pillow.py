@@ -1,4 +1,4 @@
-"""Pillow, which reads images; or what to install."""
+"""Import Pillow, or raise with the package to install."""
 
 from cruciform.errors import MissingExtraError
 

@@ -1,9 +1,9 @@
-"""What the settings that a recipe can hold have in common."""
+"""Base of settings in recipes."""
 
 from typing import Any, ClassVar
 
 
 class RecipeSetting:
-    """Base of settings: read from a file, an unknown key is an error and not a silence."""
+    """Base of settings in recipes; unknown keys are errors."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}

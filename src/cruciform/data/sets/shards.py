@@ -57,7 +57,7 @@ class ShardSource:
         if shard >= len(self._names) or length > MOST_BYTES or int(record["offset"]) > MOST_OFFSET:
             raise DataError(f"has an invalid record in the index: shard {shard}, {length:,} bytes")
         data = self._storage.read_range(self._names[shard], int(record["offset"]), length)
-        if not self.index.is_what_was_written(number, data):
+        if not self.index.is_valid(number, data):
             raise DataError("is damaged: the checksum of its bytes, index, label and name does not match")
         return data
 

@@ -1,1 +1,1 @@
-"""Shards: written, indexed, verified, and read from wherever they are stored."""
+"""Shards: their index, and the storage that they are read from."""

@@ -1,6 +1,6 @@
-"""Where files of a data set lie, and how parts of them are read: this machine's disk, or what fsspec reaches.
+"""Storage of data sets: the local disk, or what fsspec reads.
 
-Whatever comes from elsewhere may fail for a moment: reads are tried again, a bounded number of times, later each time.
+Remote reads are retried a few times, with exponential backoff.
 """
 
 import os
@@ -17,36 +17,36 @@ from cruciform.errors import AbsentError, DataError, MissingExtraError
 from cruciform.files import check_regular, read_bytes
 
 PROTOCOLS: Final = ("file", "memory", "http", "https", "s3", "gs")
-"""What a data set may be read through. Others, such as those that run a program, are refused."""
+"""Protocols that data sets may be read through. Others, such as those that run a program, are refused."""
 
 TRIES: Final = 4
 FIRST_WAIT: Final = 0.2  # seconds; doubled each time
-PATIENCE: Final = 60.0  # seconds for one answer over HTTP: a server that sends a byte now and then is as good as dead
+TIMEOUT: Final = 60.0  # seconds for one HTTP response, even from a server that sends a byte now and then
 MOST_OPEN: Final = 128
 T = TypeVar("T")
 
 
 class Storage(ABC):
-    """A folder of files, somewhere."""
+    """A local or remote folder of files."""
 
     def __init__(self, root: str) -> None:
         self.root = root
 
     @abstractmethod
     def read(self, name: str) -> bytes:
-        """Returns a whole file."""
+        """Return the contents of a file."""
 
     @abstractmethod
     def read_range(self, name: str, start: int, length: int) -> bytes:
-        """Returns so many bytes of a file, or fewer where it ends before."""
+        """Return ``length`` bytes of a file, or fewer where it ends before."""
 
     def where(self, name: str) -> str:
-        """Returns how to speak of a file."""
+        """Return the location of a file, for messages."""
         return f"{self.root}/{name}"
 
 
 class LocalStorage(Storage):
-    """A folder on this machine. Files stay open, the latest ones; several threads may read one at once."""
+    """A local folder. The most recent files stay open; several threads may read one at once."""
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
@@ -54,18 +54,18 @@ class LocalStorage(Storage):
         self._lock = Lock()
 
     def read(self, name: str) -> bytes:
-        """Returns a whole file."""
+        """Return the contents of a file."""
         try:
             return read_bytes(Path(self.root) / name)
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise AbsentError(f"{self.where(name)} is not there") from error
+            raise AbsentError(f"{self.where(name)} does not exist") from error
         except OSError as error:
             raise DataError(f"{self.where(name)} can't be read: {error.strerror}") from error
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
-        """Returns so many bytes of a file."""
+        """Return ``length`` bytes of a file."""
         try:
-            with self._lock:  # a descriptor of our own, or another thread might close the file meanwhile
+            with self._lock:  # a duplicate: another thread might close the file meanwhile
                 descriptor = os.dup(self._descriptor(name))
             try:
                 return os.pread(descriptor, length, start)
@@ -90,32 +90,32 @@ class LocalStorage(Storage):
 
 
 class RemoteStorage(Storage):
-    """A folder that fsspec reaches."""
+    """A remote folder, read by fsspec."""
 
     def __init__(self, root: str) -> None:
         super().__init__(root.rstrip("/"))
         protocol = root.partition("://")[0]
         if protocol not in PROTOCOLS:
-            raise DataError(f"{root} can't be read: data sets are read through {', '.join(PROTOCOLS)}")
+            raise DataError(f"{root} can't be read: the protocol must be one of {', '.join(PROTOCOLS)}")
         import fsspec
 
         try:
             self._system: Any
             self._system, self._folder = fsspec.core.url_to_fs(self.root, **_options(protocol))
         except ImportError as error:
-            raise MissingExtraError(f"{root} needs a package more: {error}") from error
+            raise MissingExtraError(f"{root} needs another package: {error}") from error
 
     def read(self, name: str) -> bytes:
-        """Returns a whole file."""
+        """Return the contents of a file."""
         return self._try(name, lambda: bytes(self._system.cat_file(f"{self._folder}/{name}")))
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
-        """Returns so many bytes of a file."""
+        """Return ``length`` bytes of a file."""
 
         def read() -> bytes:
             data = bytes(self._system.cat_file(f"{self._folder}/{name}", start=start, end=start + length))
             if len(data) != length:
-                raise OSError(f"{len(data)} bytes came, not {length}")
+                raise OSError(f"received {len(data)} bytes, not {length}")
             return data
 
         return self._try(name, read)
@@ -125,25 +125,25 @@ class RemoteStorage(Storage):
             try:
                 return read()
             except FileNotFoundError as error:
-                raise AbsentError(f"{self.where(name)} is not there") from error
-            except Exception as error:  # every file system of fsspec raises errors of its own
+                raise AbsentError(f"{self.where(name)} does not exist") from error
+            except Exception as error:  # every fsspec file system raises its own errors
                 if number == TRIES:
-                    raise DataError(f"{self.where(name)} can't be read after {TRIES} tries: {error}") from error
-                # Not all readers again at the same moment.
+                    raise DataError(f"{self.where(name)} can't be read after {TRIES} attempts: {error}") from error
+                # Jitter, so that not all readers retry at once.
                 time.sleep(FIRST_WAIT * 2 ** (number - 1) * random.uniform(0.5, 1))  # noqa: S311
         raise AssertionError("unreachable")
 
 
 def _options(protocol: str) -> dict[str, Any]:
     if protocol not in ("http", "https"):
-        return {}  # the others' own libraries have bounds
+        return {}  # the libraries of the others have timeouts
     import aiohttp
 
-    return {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=PATIENCE)}}
+    return {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=TIMEOUT)}}
 
 
 def open_storage(root: str) -> Storage:
-    """Returns the folder of a path or an address."""
+    """Return the storage of a path or URL."""
     if "://" in root and not root.startswith("file://"):
         return RemoteStorage(root)
     return LocalStorage(root.removeprefix("file://"))
