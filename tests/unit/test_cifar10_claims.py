@@ -48,11 +48,11 @@ def test_the_text_lists_every_trial_and_says_which_were_not_searched(trials: lis
 
 
 def test_the_spread_of_a_difference_is_that_of_a_single_pair_and_is_said_to_be(cifar10: ModuleType) -> None:
-    dense = {"accuracy": 93.8, "accuracy_deviation": 0.3, "seeds": 4, "seconds": 100.0}
-    low_rank = {"accuracy": 93.3, "accuracy_deviation": 0.4, "seeds": 4, "seconds": 87.0}
+    dense = {"accuracy": 93.8, "accuracy_std": 0.3, "seeds": 4, "seconds": 100.0}
+    low_rank = {"accuracy": 93.3, "accuracy_std": 0.4, "seeds": 4, "seconds": 87.0}
     found = {cifar10.DENSE: dense, cifar10.LOW_RANK: low_rank}
     assert cifar10.compare(found) == {
-        "train_time_ratio": 0.87, "lowrank_behind": 0.5, "lowrank_behind_deviation": math.hypot(0.3, 0.4),
+        "train_time_ratio": 0.87, "lowrank_behind": 0.5, "lowrank_behind_std": math.hypot(0.3, 0.4),
     }  # fmt: skip
     (line,) = cifar10.comparisons(found)
     assert line == (
@@ -64,7 +64,7 @@ def test_the_spread_of_a_difference_is_that_of_a_single_pair_and_is_said_to_be(c
 
 
 def test_the_recorded_spread_is_what_the_texts_say_it_is() -> None:
-    summary = json.loads((ROOT / "results" / "cifar10.json").read_text("utf-8"))["summary"]
+    summary = json.loads((ROOT / "results" / "cifar10.json").read_text("utf-8"))["summary"]  # as it was recorded
     for behind, first, second in (("lowrank_behind", "dense", "lowrank"), ("nin_c3_lr_behind", "nin", "nin_c3_lr")):
         spreads = (summary[f"{name}_accuracy_deviation"] for name in (first, second))
         assert summary[f"{behind}_deviation"] == pytest.approx(math.hypot(*spreads), abs=1e-3)
