@@ -1,1 +1,1 @@
-"""Budgets: a scheme for every layer under limits of measured time, MACs, parameters or bytes."""
+"""Budgets: a scheme for every layer under limits of time, MACs, parameters or bytes."""

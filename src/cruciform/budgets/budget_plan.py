@@ -1,4 +1,4 @@
-"""Choose a scheme for every layer of a network under a budget, with the reason for each."""
+"""Choose a scheme for every layer of a network under a budget."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

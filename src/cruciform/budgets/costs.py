@@ -121,7 +121,7 @@ def measure_kind(
 
 
 def _read(path: Path, rounds: int) -> tuple[dict[str, LayerCost], dict[str, str]]:
-    """Read times and problems from the cache; return nothing if they have fewer rounds or can't be read."""
+    """Read times and problems of at least this many rounds from the cache, if any."""
     try:
         data = json.loads(read_text(path))
         if data["rounds"] < rounds:
@@ -170,7 +170,7 @@ def _measure(
 
 
 def surrounded(plan: LayerPlan, pooling: Pooling | None = None) -> nn.Sequential:
-    """Return a layer with its neighbors: a convolution before it, ReLU, pooling and a convolution after it."""
+    """Return a layer with a convolution before it, and ReLU, pooling and one after it."""
     spec = plan.spec
     convolution: Callable[..., nn.Module] = PLAIN_CONVOLUTIONS[spec.rank - 1]
     before = [convolution(spec.in_channels, spec.in_channels, 1), nn.ReLU()] if _place(spec) else []

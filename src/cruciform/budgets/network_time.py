@@ -16,7 +16,7 @@ from cruciform.measure.state_guard import in_mode
 def time_network(
     networks: Mapping[str, tuple[nn.Module, Mapping[str, Form]]], setting: EngineSettings
 ) -> dict[str, Timing]:
-    """Time networks with their layers in given forms, interleaved, each in its fastest export.
+    """Time networks in given forms, interleaved, each in its fastest export.
 
     Args:
         networks: The networks by name, and the form of each converted convolution.

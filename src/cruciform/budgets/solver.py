@@ -1,4 +1,4 @@
-"""Choose one option per layer for the greatest total value within all budgets, exactly.
+"""Choose one option per layer for the greatest value within all budgets, exactly.
 
     maximize Σᵢⱼ wᵢ vᵢⱼ xᵢⱼ  with  Σⱼ xᵢⱼ = 1 for every layer i,  Σᵢⱼ cᵢⱼᵏ xᵢⱼ ≤ Bᵏ for every budget k,  x ∈ {0, 1}
 
@@ -96,7 +96,7 @@ def solve(
 def front(
     layers: Sequence[Layer], budgeted: str, *, points: int = 20, fixed: Mapping[str, float] | None = None
 ) -> list[Solution]:
-    """Return the Pareto front of distinct choices, evenly spaced in cost, the cheapest first."""
+    """Return the Pareto front, evenly spaced in cost, the cheapest choice first."""
     rest = (fixed or {}).get(budgeted, 0.0)
     low, high = (
         rest + sum(pick(option.costs[budgeted] for option in layer.options) for layer in layers) for pick in (min, max)

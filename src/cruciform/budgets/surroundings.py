@@ -30,7 +30,7 @@ class Pooling(NamedTuple):
 
 
 def find_poolings(model: nn.Module, input_size: tuple[int, ...]) -> dict[str, Pooling]:
-    """Return the pooling after each convolution, with at most activations and norms in between."""
+    """Return the max pooling after each convolution, across activations and norms."""
     found: dict[str, Pooling] = {}
     for node in capture(model, input_size).graph.nodes:
         if node.target in CONVOLUTIONS:

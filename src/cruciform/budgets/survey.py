@@ -1,4 +1,4 @@
-"""Survey a network: the options of every layer, with their measured costs and values."""
+"""Survey a network: the options of every layer, with their costs and values."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ from cruciform.spec import ConvSpec
 
 
 def list_candidates() -> tuple[str, ...]:
-    """Return the schemes to choose from: all registered ones, and a few more members of ``cross``."""
+    """Return all registered schemes, and a few more members of ``cross``."""
     return (*SCHEMES.names(), *CROSS_MEMBERS)
 
 
@@ -130,7 +130,7 @@ def survey_network(
 def count_network(
     model: nn.Module, setting: EngineSettings, valuation: Valuation
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the least that a network can cost in each unit that is counted, and what the dense network costs.
+    """Return the least possible cost in each counted unit, and the dense network's.
 
     This takes no measuring. The engine may not run the plans with the least; only a survey finds out.
 
@@ -155,7 +155,7 @@ def count_network(
 def _count(
     model: nn.Module, setting: EngineSettings, valuation: Valuation
 ) -> tuple[list[LayerChange], tuple[str, ...], dict[str, LayerCount], Profile]:
-    """Return the layers that can be converted, those of them that are never called, and counts by layer and in all."""
+    """Return convertible layers, those never called, and counts by layer and in all."""
     report = plan_conversion(model, "lr", protect=valuation.protect, input_size=setting.input_size)
     counts = {row.name: row for row in report.counted.layers} if report.counted else {}
     planned = [row for row in report.layers if row.plan is not None]
@@ -167,7 +167,7 @@ def _count(
 
 
 def _distinct(spec: ConvSpec, schemes: Sequence[str]) -> list[str]:
-    """Return schemes without those that compute the same as an earlier one here, as ``planes`` and ``lr`` do in 2-D."""
+    """Drop schemes that equal an earlier one here, as ``planes`` equals ``lr`` in 2-D."""
     plans: list[list[set[FilterGroup]]] = []
     kept = []
     for scheme in schemes:
@@ -185,7 +185,7 @@ def _network_costs(run: NetworkRun) -> dict[str, float]:
 
 
 def _differences(spec: ConvSpec, plan: LayerPlan, run: LayerRun, dense_run: LayerRun) -> dict[str, float]:
-    """Return what a plan costs more than the dense layer, by unit; only counted units where no time is known."""
+    """Return the cost of a plan minus the dense layer's, by known unit."""
     dense = make_plan(spec, DENSE)
     return {
         unit.name: unit.of_layer(plan, run) - unit.of_layer(dense, dense_run)
@@ -197,7 +197,7 @@ def _differences(spec: ConvSpec, plan: LayerPlan, run: LayerRun, dense_run: Laye
 def _options(
     spec: ConvSpec, count: LayerCount, calls: Sequence[Mapping[str, LayerCost]], weight: torch.Tensor | None
 ) -> tuple[Option, ...]:
-    """Return the options of a layer; costs, over all calls, are differences to the dense layer."""
+    """Return the options of a layer, with costs relative to the dense layer."""
     options = []
     for scheme in (scheme for scheme in calls[0] if all(scheme in costs for costs in calls)):
         plan = make_plan(spec, scheme)

@@ -1,4 +1,4 @@
-"""The value of a plan: the fraction of a kernel's energy that it keeps when it is fitted to the kernel.
+"""The value of a plan: the fraction of a kernel's energy that it can keep.
 
 **This is a proxy.** It measures how well a plan can approximate a kernel, not how well a network of such plans learns:
 no cheap number predicts that. Where you know better, set importances of layers, or protect some.
@@ -25,7 +25,7 @@ MOST_CHANNELS = 32
 
 
 def kept_energy(plan: LayerPlan, weight: Tensor) -> float:
-    """Return the fraction of a kernel's energy that a plan keeps when it is fitted to it."""
+    """Return the fraction of a kernel's energy that a fitted plan keeps."""
     if plan.is_dense:
         return 1.0
     fitted = fit_parameters(plan, weight, None)
@@ -33,7 +33,7 @@ def kept_energy(plan: LayerPlan, weight: Tensor) -> float:
 
 
 def expected_energy(spec: ConvSpec, scheme: str) -> float:
-    """Return the fraction of energy that a scheme keeps of a random kernel with correlated taps."""
+    """Return the fraction of energy that a scheme keeps of a random, smooth kernel."""
     largest = max(spec.in_channels, spec.out_channels)
     shrink = max(1.0, largest / MOST_CHANNELS)
     c, d = (max(1, round(channels / shrink)) for channels in (spec.in_channels, spec.out_channels))

@@ -1,4 +1,4 @@
-"""Inputs of a prediction: a set of shards, all images below a folder, or arrays; each by number and name."""
+"""Inputs of a prediction: shards, a folder of images, or arrays in memory."""
 
 import hashlib
 import os
@@ -55,7 +55,7 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 
 class FolderInputs:
-    """All images below a folder, in the order of their names, including unreadable ones."""
+    """All images below a folder, sorted by name, including unreadable ones."""
 
     def __init__(self, folder: Path, short_side: int | None) -> None:
         self._folder, self._short_side = folder, short_side

@@ -1,4 +1,4 @@
-"""A network with its preprocessing: an artifact in its engine, or another network in PyTorch."""
+"""A network with its preprocessing: an artifact, or a network in PyTorch."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Charts as HTML and SVG without scripts: bars, lines and filters. Colors come from the page's style.
+"""Charts as HTML and SVG without scripts: bars, lines and filters.
 
 Written by hand rather than as Jinja2 templates: they are computed geometry with hardly any markup, and ``html.element``
 escapes every text by type, which the type checker sees.
@@ -45,7 +45,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where a chart has its places: what is within the axes, in the units of the picture."""
+    """The area inside the axes of a chart, in the units of the picture."""
 
     size: Point
     margins: tuple[float, float, float, float]  # left, right, top, bottom
@@ -92,7 +92,7 @@ class _Frame:
 
 
 def bar(share: float, *, of: float | None = None, kind: str = "one") -> Html:
-    """Return a bar from 0 to 1, and in a paler color, below it, the one that it is compared with."""
+    """Return a bar from 0 to 1 and, below it, a paler one to compare it with."""
     own = element("i", class_=kind, style=f"width:{_percent(share)}")
     if of is None:
         return element("div", own, class_="bar")
@@ -141,7 +141,7 @@ def _curve(frame: _Frame, curve: Sequence[Point], number: int, *, dots: bool) ->
 
 
 def tiles_svg(tiles: Sequence[Tile], *, columns: int, label: str) -> Html:
-    """Return filters side by side: brown below zero, violet above; a filter's empty taps are left open."""
+    """Return filters side by side as SVG: brown below zero, violet above."""
     if not tiles:
         return Html("")
     height, width = len(tiles[0]), len(tiles[0][0])
@@ -164,7 +164,7 @@ def tiles_svg(tiles: Sequence[Tile], *, columns: int, label: str) -> Html:
 
 
 def spectrum_svg(values: Sequence[float], rank: float) -> Html:
-    """Return a falling curve of singular values with axes and, as a dashed line, the effective rank."""
+    """Return the curve of singular values as SVG, with the effective rank dashed."""
     if len(values) < 2:
         return Html("")
     count = len(values)
@@ -190,7 +190,7 @@ def color(value: float) -> str:
 
 
 def nice_ticks(low: float, high: float, *, most: int = 6, least: float = 0) -> list[float]:
-    """Return round numbers from at most the lowest to at least the highest value, two at the least.
+    """Return at least two round numbers that enclose a range.
 
     Args:
         low: The lowest value.
@@ -216,7 +216,7 @@ def power_of_ten(exponent: float) -> str:
 
 
 def definition(pairs: Sequence[tuple[str, str]], *, kind: str = "figures") -> Html:
-    """Return names and what they are: figures side by side, or a card with one below the other."""
+    """Return a definition list: figures side by side, or a card."""
     rows = [element("div", element("dt", name), element("dd", value)) for name, value in pairs]
     return element("dl", rows, class_=kind)
 

@@ -26,7 +26,7 @@ class CardRow(NamedTuple):
 
 
 def read_card(directory: Path) -> tuple[CardRow, ...]:
-    """Return the two-cell table rows of a README.md; none where the file does not exist."""
+    """Return the two-cell table rows of a README.md, if it exists."""
     try:
         with open_regular(directory / README) as file:
             text = file.read(MOST_README_BYTES).decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""HTML as values: everything that is not ``Html`` is escaped, so that no text becomes markup."""
+"""HTML as values: everything that is not ``Html`` is escaped."""
 
 from html import escape
 

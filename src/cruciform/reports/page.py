@@ -1,4 +1,4 @@
-"""Render a report as one HTML page: no scripts, no external files, light or dark by the system's setting."""
+"""Render a report as one HTML page without scripts or external files."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -72,7 +72,7 @@ def _summary(facts: Facts) -> Html:
 
 
 def _accuracy(facts: Facts) -> list[tuple[str, str]]:
-    """Return the recorded accuracy: of a run from its log, of a model directory from its README."""
+    """Return the recorded accuracy, from a run's log or a model directory's README."""
     if facts.training:
         top1 = facts.training.status["top1"]
         flipped = facts.training.epochs[-1].get("top1_flip_tta") if facts.training.epochs else None
@@ -297,7 +297,7 @@ def _section(title: str, text: str, *content: Html | None) -> Html:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int) -> Html:
-    """Return a table whose last columns are numbers; on a narrow screen each cell shows its label."""
+    """Return a table whose last columns are numbers."""
     first = len(columns) - numbers
     kinds = [None if index < first else "n" for index in range(len(columns))]
     head = element("tr", [element("th", text, class_=kind) for text, kind in zip(columns, kinds, strict=True)])
@@ -317,7 +317,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: in
 def _cell(
     label: str, value: float | None, dense: float | None, *, most: float, kind: str, write: Callable[[float], str]
 ) -> Html:
-    """Return a bar with its number, above that of the dense convolution where there is one."""
+    """Return a bar with its number, above that of the dense convolution if any."""
     if value is None or most <= 0:
         return element("div", element("div"), element("span", "–"), class_="cell", data_label=label)
     drawn = bar(value / most, of=None if dense is None else dense / most, kind=kind)
@@ -342,7 +342,7 @@ def _percent(share: float) -> str:
 
 
 def short(number: float) -> str:
-    """Return a count in thousands, millions or thousands of millions, with three digits."""
+    """Format a count with three digits and k, M or G."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:
             return f"{number / size:.3g} {unit}" if number < 999.5 * size else f"{number / size:.0f} {unit}"

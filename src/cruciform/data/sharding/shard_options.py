@@ -1,4 +1,4 @@
-"""How shards are written, as data: known without what writes them."""
+"""How shards are written."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""PyTorch in int8: quantized after training by torchao, and compiled like ``aotinductor``."""
+"""PyTorch in int8: quantized by torchao, compiled like ``aotinductor``."""
 
 import operator
 import platform
