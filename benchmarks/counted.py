@@ -15,11 +15,14 @@ Result = dict[str, Any]
 
 
 def read_file(name: str) -> Result:
-    """Returns a file of results."""
+    """Return a file of results, with today's names of what older files call otherwise."""
+    from cruciform.training.recipe.renamed_keys import upgrade_recipe
+
     data: Result = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
-    summary = data.get("summary", {})
-    for old, new in (("_deviation", "_std"), ("_std", "_deviation")):  # older files have the former
-        summary |= {key.removesuffix(old) + new: value for key, value in summary.items() if key.endswith(old)}
+    data["summary"] = {key.replace("_deviation", "_std"): value for key, value in data["summary"].items()}
+    for row in data["details"] if isinstance(data["details"], list) else []:
+        if "recipe" in row:
+            row["recipe"] = upgrade_recipe(row["recipe"])
     return data
 
 

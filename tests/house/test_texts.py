@@ -4,8 +4,11 @@ import contextlib
 import io
 import json
 import re
+import shlex
 import sys
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jinja2 import UndefinedError
@@ -204,3 +207,52 @@ def test_the_readme_pairs_speed_and_accuracy_and_states_its_limits() -> None:
     assert "| MACs | training | inference | accuracy: dense → converted |" in README
     for said in ("narrower dense network of the same cost", "CPU only so far", "Train or fine-tune", "depthwise"):
         assert said in README
+
+
+def commands() -> list[tuple[str, str]]:
+    """Returns every command of README and docs that is printed as code, with the file it is in."""
+    found = []
+    for path in TEXTS:
+        text = path.read_text("utf-8")
+        fenced = [line for block in re.findall(r"```\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+        inline = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+        for line in [*fenced, *inline]:
+            command = re.fullmatch(r"(?:\w+=\S+ )*cruciform (\w+ [^#…]*?)(?:\s*#.*)?", line)
+            if command:
+                found.append((path.name, command[1]))
+    return found
+
+
+@pytest.mark.parametrize(("name", "command"), commands())
+def test_a_command_of_the_texts_has_flags_that_exist(name: str, command: str) -> None:
+    import typer
+
+    from cruciform.cli.main import app
+
+    words = shlex.split(command)
+    found: Any = typer.main.get_command(app)
+    while hasattr(found, "commands"):
+        found = found.commands[words.pop(0)]
+    found.make_parser(found.context_class(found, info_name=name)).parse_args(args=words)  # raises NoSuchOption
+
+
+def test_there_are_many_commands_in_the_texts() -> None:
+    assert len(commands()) > 80
+
+
+def test_the_recipe_that_the_docs_show_is_one(tmp_path: Path) -> None:
+    from cruciform.training.recipe.cookbook import load_recipe
+
+    (shown,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "training.md").read_text("utf-8"), re.DOTALL)
+    (tmp_path / "shown.toml").write_text(shown)
+    assert load_recipe(str(tmp_path / "shown.toml")).optimizer.lr == 0.05
+
+
+@pytest.mark.parametrize(("name", "command"), [one for one in commands() if " --set " in one[1]])
+def test_an_override_of_the_texts_names_a_key_of_its_recipe(name: str, command: str) -> None:
+    from cruciform.training.recipe.cookbook import list_recipes, load_recipe
+
+    words = shlex.split(command)
+    changes = [word for flag, word in pairwise(words) if flag == "--set" and "model.name=" not in word]
+    recipe = words[1] if words[1] in list_recipes() else "modern_cifar10"
+    load_recipe(recipe, [change.replace("$PWD", "/data") for change in changes])

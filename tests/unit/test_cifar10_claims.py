@@ -64,7 +64,7 @@ def test_the_spread_of_a_difference_is_that_of_a_single_pair_and_is_said_to_be(c
 
 
 def test_the_recorded_spread_is_what_the_texts_say_it_is() -> None:
-    summary = json.loads((ROOT / "results" / "cifar10.json").read_text("utf-8"))["summary"]
+    summary = json.loads((ROOT / "results" / "cifar10.json").read_text("utf-8"))["summary"]  # as it was recorded
     for behind, first, second in (("lowrank_behind", "dense", "lowrank"), ("nin_c3_lr_behind", "nin", "nin_c3_lr")):
         spreads = (summary[f"{name}_accuracy_deviation"] for name in (first, second))
         assert summary[f"{behind}_deviation"] == pytest.approx(math.hypot(*spreads), abs=1e-3)

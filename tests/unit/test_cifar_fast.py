@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from cruciform.errors import OptionError
 from cruciform.measure.macs import profile
 from cruciform.models.zoo import create_model
-from cruciform.nn.patches import whitening_kernel
+from cruciform.nn.patch_whitening import whitening_kernel
 
 # By hand: 24·12·31² for the patches, then for each layer window·c·d·positions, and the linear layer.
 PATCHES, LINEAR = 24 * 12 * 31**2, 256 * 10

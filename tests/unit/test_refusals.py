@@ -329,7 +329,7 @@ def test_an_artifact_with_weights_in_other_files_is_refused(tmp_path: Path, plac
     node = onnx.helper.make_node("Constant", [], ["y"], value=weights)  # not among the initializers
     output = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [4])
     model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [], [output]))
-    with pytest.raises(DeployError, match="names other files"):
+    with pytest.raises(DeployError, match="refers to other files"):
         open_artifact(artifact(tmp_path / "a", {"target": "onnxruntime"}, model.SerializeToString()))
 
 

@@ -1,4 +1,4 @@
-"""``cruciform.bench``: how much of the MAC saving turns into speed, on this machine."""
+"""``cruciform.bench``: how much of the MAC saving turns into speed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ def bench(
     plot: str | Path | None = None,
     options: BenchOptions | None = None,
 ) -> "tuple[Bench, ...]":
-    """Time networks in their fastest forms beside the fastest dense baseline of any engine.
+    """Time networks in their fastest forms beside the fastest dense baseline.
 
     Args:
         suite: The networks to compare: ``vgg``, ``nin``, ``volumes``, or a ``Suite`` of your own.

@@ -1,4 +1,4 @@
-"""``cruciform.budget``: a scheme for every layer, so that a network costs no more than it may."""
+"""``cruciform.budget``: a scheme for every layer, within a budget."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""``cruciform.deploy``: the fastest equal form of a network, in an inference engine."""
+"""``cruciform.deploy``: the fastest equal form of a network in an engine."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,7 +46,7 @@ def deploy(
     input_size: Sequence[int] | None = None,
     options: DeployOptions | None = None,
 ) -> "Artifact":
-    """Time every equal form of every layer in the engine, and write the fastest network.
+    """Time every equal form of every layer in an engine; write the fastest network.
 
     The result is never slower than the equal dense network in the same engine, and its outputs were compared with
     PyTorch's.
@@ -115,7 +115,7 @@ def open_artifact(path: str | Path, *, threads: int = 1, trust: bool = False) ->
 
 
 def _calibrated(engine: "Target", opened: "OpenedNetwork", options: DeployOptions) -> "Target":
-    """Return a target with calibration images: those of the options, else those of the run."""
+    """Return a target with the calibration images of the options or the run."""
     from cruciform.errors import OptionError
 
     if options.images is not None:

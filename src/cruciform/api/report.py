@@ -41,7 +41,7 @@ def report(
     input_size: Sequence[int] | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> ReportFile:
-    """Write one self-contained HTML file: costs, conversion, gradients, training, filters, deployments.
+    """Write one self-contained HTML file about a network: costs, filters, training.
 
     Args:
         model: An ``nn.Module``, a reference (a run, a model directory, ``timm:resnet18``), or what ``open_network``

@@ -1,1 +1,1 @@
-"""Which basis for which layer, under a budget of measured time, MACs, parameters or bytes."""
+"""Budgets: a scheme for every layer under limits of time, MACs, parameters or bytes."""

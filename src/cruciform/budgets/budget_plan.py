@@ -1,4 +1,4 @@
-"""From a network and a budget to a scheme for each of its layers, with the reason for each."""
+"""Choose a scheme for every layer of a network under a budget."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,17 +22,17 @@ SLOWER = 1.02
 
 @dataclass(frozen=True)
 class Chosen:
-    """What was chosen for a layer, and why.
+    """The choice for a layer.
 
     Attributes:
         name: The layer.
-        convolution: What it is, in short.
-        scheme: What it becomes.
-        form: The fastest equal form of it in the engine; empty for the dense layer.
-        value: What that is worth.
-        seconds: What it takes, in its surroundings.
-        dense_seconds: What the dense layer takes there.
-        reason: Why, in words.
+        convolution: A short description of its convolution.
+        scheme: The chosen scheme.
+        form: Its fastest equal form in the engine; empty for the dense layer.
+        value: The fraction of the kernel's energy that it keeps.
+        seconds: Its time, with its neighbors.
+        dense_seconds: The time of the dense layer there.
+        reason: Why it was chosen, in words.
     """
 
     name: str
@@ -50,13 +50,13 @@ class BudgetPlan:
     """A plan for a network.
 
     Attributes:
-        layers: What was chosen for each layer that could be something else.
-        value: In all, as a share of the dense network's.
-        predicted: What the network will cost.
-        dense: What the dense network costs.
-        budgets: What it was allowed to, in absolute terms.
-        front: The best (cost, value) pairs for the first budget, from the cheapest to the dense network.
-        problems: Which candidates were left out, and why.
+        layers: The choice for each layer that can be converted.
+        value: The total value, as a fraction of the dense network's.
+        predicted: The predicted cost of the network, by cost unit.
+        dense: The cost of the dense network.
+        budgets: The limits, as absolute amounts.
+        front: The Pareto-optimal (cost, value) pairs of the first budget, from the cheapest to the dense network.
+        problems: Candidates that were left out, with the reason.
     """
 
     layers: tuple[Chosen, ...]
@@ -69,12 +69,12 @@ class BudgetPlan:
 
     @property
     def mapping(self) -> dict[str, str]:
-        """What ``convert`` takes: a scheme for each layer that changes."""
+        """The scheme of each layer that changes, as ``convert`` takes it."""
         return {layer.name: layer.scheme for layer in self.layers if layer.scheme != DENSE}
 
     @property
     def forms(self) -> dict[str, Form]:
-        """What ``deploy`` takes: a form for each layer that changes."""
+        """The form of each layer that changes."""
         return {layer.name: layer.form for layer in self.layers if layer.form}  # type: ignore[misc]
 
 
@@ -87,21 +87,21 @@ def plan_budget(
     valuation: Valuation | None = None,
     on_progress: ProgressCallback = lambda what: None,
 ) -> BudgetPlan:
-    """Chooses a scheme for every layer of a network under budgets.
+    """Choose a scheme for every layer of a network under budgets.
 
     Args:
         model: The dense network.
-        setting: Where it will run.
-        limits: The most of ``seconds``, ``MACs``, ``parameters`` or ``bytes``.
-        folder: Where measured times are kept.
-        valuation: What may be chosen, and what it is worth.
+        setting: The engine and batch size.
+        limits: Limits by cost unit, such as ``seconds`` or ``MACs``.
+        folder: Where measured times are cached.
+        valuation: The candidates, and how they are valued.
         on_progress: Called with what is being measured.
 
     Raises:
         BudgetError: The budget can't be met.
     """
     valuation = valuation or Valuation()
-    # Measuring takes minutes: whatever can be wrong without it is found before.
+    # Measuring takes minutes, so everything that can be checked without it is checked first.
     _check(limits)
     import_scipy()
     for candidate in valuation.candidates:
@@ -116,7 +116,7 @@ def plan_budget(
 
 
 def choose(survey: Survey, limits: Mapping[str, Limit]) -> BudgetPlan:
-    """Chooses the best of what a network can be, under budgets.
+    """Choose the best schemes of a surveyed network under budgets.
 
     Raises:
         BudgetError: The budget can't be met.

@@ -1,4 +1,4 @@
-"""A budget plan for people: Markdown, JSON and pictures, in the model directory."""
+"""Write a budget plan as Markdown, JSON and plots into a model directory."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +21,7 @@ def in_units(name: str, value: float) -> str:
 
 
 def plan_to_dict(plan: BudgetPlan, about: dict[str, Any], measured: float | None) -> dict[str, Any]:
-    """Returns all of it as plain data, for JSON."""
+    """Return a plan as plain data, for JSON."""
     return {
         **about,
         **asdict(plan),
@@ -33,7 +33,7 @@ def plan_to_dict(plan: BudgetPlan, about: dict[str, Any], measured: float | None
 
 
 def plan_to_markdown(plan: BudgetPlan, about: dict[str, Any], measured: float | None) -> str:
-    """Returns a report to read."""
+    """Return a plan as a Markdown report."""
     lines = [
         f"# {about['network']} in {about['target']}, batch size {about['batch']}",
         "",
@@ -59,7 +59,7 @@ def plan_to_markdown(plan: BudgetPlan, about: dict[str, Any], measured: float | 
 
 
 def write_plan(plan: BudgetPlan, about: dict[str, Any], measured: float | None, folder: Path) -> None:
-    """Writes ``budget.md``, ``budget.json``, ``front.png`` and ``layers.png``."""
+    """Write ``budget.md``, ``budget.json``, ``front.png`` and ``layers.png``."""
     (folder / "budget.md").write_text(plan_to_markdown(plan, about, measured), "utf-8")
     write_json(folder / "budget.json", plan_to_dict(plan, about, measured))
     name, limit = next(iter(plan.budgets.items()))

@@ -1,4 +1,4 @@
-"""The result of a budget: the plan, the converted network, and its predicted and measured times."""
+"""The result of a budget: the plan, the converted network and its times."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -81,7 +81,7 @@ class BudgetResult:
         return [*budgets, *plan.problems, measured]
 
     def save(self, directory: str | Path) -> Path:
-        """Write a model directory with the plan: ``budget.md``, ``budget.json`` and two plots.
+        """Write a model directory with ``budget.md``, ``budget.json`` and two plots.
 
         Train it by naming the directory in a recipe, or read it with ``cruciform.load``.
         """

@@ -1,13 +1,12 @@
-"""What every plan costs a layer, measured in the engine that the network will run in, and kept for the next time.
+"""Measure what every plan costs a layer in the engine, and cache it.
 
-A layer is timed between two pointwise convolutions, with its non-linearity and the pooling behind it: so the order in
-memory that an engine prefers is the one that the layer finds in its network, and a concatenation has a reader. All
-candidates of a layer take turns with the dense one; what counts is the **difference** to it, for all that is common to
-both falls out:
+A layer is timed between two pointwise convolutions, with its activation and the pooling after it: so it gets its input
+in the memory format that the engine prefers, and its concatenation has a reader. All candidates are timed interleaved
+with the dense layer; only the **difference** counts, so that the common parts cancel:
 
     time of a network ≈ time of the dense network + Σ over layers (time of its plan − time of the dense layer)
 
-Times are kept in a folder, one file for each kind of layer, by hardware, versions, engine, batch and threads.
+Times are cached in a folder, one file per kind of layer, by hardware, versions, engine, batch size and threads.
 """
 
 import hashlib
@@ -34,19 +33,19 @@ from cruciform.spec import ConvSpec
 
 TIMED_FORMS: tuple[Form, ...] = ("tail", "split")
 MAX_POOLING_LAYERS: tuple[Callable[..., nn.Module], ...] = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
-READER = 16  # filters of the pointwise convolution behind
-FEWEST = 8  # channels; with fewer the layer reads the image itself, and has no convolution before it
+READER = 16  # filters of the pointwise convolution after it
+FEWEST = 8  # channels; a layer with fewer reads the image itself and has no convolution before it
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Layers that cost the same.
+    """Layers of equal cost.
 
     Attributes:
-        spec: What they compute.
-        input_size: Channels and spatial size of what they read.
-        pooling: What follows, if that is a pooling.
-        maps: How many of these come from one image, as where frames are folded into the batch.
+        spec: Their convolution.
+        input_size: Channels and spatial size of their input.
+        pooling: The pooling after them, if any.
+        maps: Inputs per image, more than 1 where frames are folded into the batch.
     """
 
     spec: ConvSpec
@@ -57,11 +56,11 @@ class Kind:
 
 @dataclass(frozen=True)
 class LayerCost:
-    """What a candidate costs.
+    """The cost of a candidate.
 
     Attributes:
-        seconds: The shortest time, of the layer and its surroundings.
-        form: In which equal form; empty for the dense layer.
+        seconds: The shortest time of the layer and its neighbors.
+        form: The equal form that was fastest; empty for the dense layer.
     """
 
     seconds: float
@@ -70,11 +69,11 @@ class LayerCost:
 
 @dataclass(frozen=True)
 class CostTable:
-    """What a kind of layer costs.
+    """The costs of a kind of layer.
 
     Attributes:
-        costs: Of each scheme that it can have, the dense one among them.
-        problems: Of each scheme that it can't have in this engine, the reason.
+        costs: The cost of each scheme that applies, including the dense one.
+        problems: Why each of the other schemes does not apply.
     """
 
     costs: Mapping[str, LayerCost]
@@ -89,13 +88,13 @@ def measure_kind(
     *,
     on_progress: Callable[[str], None] = lambda what: None,
 ) -> CostTable:
-    """Returns the cost of each scheme for a kind of layer, the dense one among them; measured, or known already.
+    """Return the cost of each scheme for a kind of layer, measured or from the cache.
 
     Args:
-        kind: The layer.
+        kind: The kind of layer.
         schemes: The candidates.
-        setting: Where it will run.
-        folder: Where times are kept.
+        setting: The engine and batch size.
+        folder: The cache.
         on_progress: Called with what is being measured.
 
     Raises:
@@ -106,7 +105,7 @@ def measure_kind(
     wanted = tuple(dict.fromkeys((DENSE, *schemes)))
     missing = [scheme for scheme in wanted if scheme not in known and scheme not in problems]
     if missing:
-        # The dense layer takes part each time: times of different moments can't be compared.
+        # The dense layer is timed again each time: times of different runs can't be compared.
         found = _measure(kind, [DENSE, *(scheme for scheme in missing if scheme != DENSE)], setting, on_progress)
         drift = known[DENSE].seconds / found.costs[DENSE].seconds if DENSE in known else 1.0
         known |= {name: replace(cost, seconds=cost.seconds * drift) for name, cost in found.costs.items()}
@@ -122,14 +121,14 @@ def measure_kind(
 
 
 def _read(path: Path, rounds: int) -> tuple[dict[str, LayerCost], dict[str, str]]:
-    """Returns the times of a file and what can't be, or nothing where they are of fewer rounds, or can't be read."""
+    """Read times and problems of at least this many rounds from the cache, if any."""
     try:
         data = json.loads(read_text(path))
         if data["rounds"] < rounds:
             return {}, {}
         return {name: LayerCost(**cost) for name, cost in data["costs"].items()}, dict(data["problems"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}, {}  # to measure again is all that is lost
+        return {}, {}  # then they are measured again
 
 
 def _measure(
@@ -154,8 +153,8 @@ def _measure(
                     engines[name] = build_engine(network, build, there, Path(tempfile.mkdtemp(dir=folder)))
                 except DeployError as error:
                     if isinstance(error.__cause__, OSError | MemoryError):
-                        raise  # a full disk says nothing of the layer, and would be remembered of it
-                    problems[scheme] = str(error)  # unless another form of the same plan will do
+                        raise  # a full disk is no property of the layer, and must not be cached
+                    problems[scheme] = str(error)  # unless another form of the same plan works
                     continue
                 forms[name] = (scheme, form)
         if DENSE in problems:
@@ -171,7 +170,7 @@ def _measure(
 
 
 def surrounded(plan: LayerPlan, pooling: Pooling | None = None) -> nn.Sequential:
-    """Returns a layer as in a network: behind a convolution, followed by ReLU and pooling, read by a convolution."""
+    """Return a layer with a convolution before it, and ReLU, pooling and one after it."""
     spec = plan.spec
     convolution: Callable[..., nn.Module] = PLAIN_CONVOLUTIONS[spec.rank - 1]
     before = [convolution(spec.in_channels, spec.in_channels, 1), nn.ReLU()] if _place(spec) else []
@@ -180,12 +179,12 @@ def surrounded(plan: LayerPlan, pooling: Pooling | None = None) -> nn.Sequential
 
 
 def _place(spec: ConvSpec) -> int:
-    """Returns where in its surroundings the layer stands."""
+    """Return the index of the layer among its neighbors."""
     return 2 if spec.in_channels >= FEWEST and spec.groups == 1 else 0
 
 
 def describe(kind: Kind) -> dict[str, object]:
-    """Returns what a kind of layer is, in words and as data."""
+    """Describe a kind of layer in words and as data."""
     sizes = "×".join(map(str, kind.spec.kernel))
     words = f"{sizes}, {kind.spec.in_channels} → {kind.spec.out_channels} of {'×'.join(map(str, kind.input_size[1:]))}"
     described: dict[str, object] = {"spec": kind.spec.to_dict(), "input_size": list(kind.input_size)}

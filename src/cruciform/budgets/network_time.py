@@ -1,4 +1,4 @@
-"""Times of whole networks in an engine, side by side."""
+"""Time whole networks in an engine, interleaved."""
 
 import tempfile
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ from cruciform.measure.state_guard import in_mode
 def time_network(
     networks: Mapping[str, tuple[nn.Module, Mapping[str, Form]]], setting: EngineSettings
 ) -> dict[str, Timing]:
-    """Times networks with their layers in given forms, in turns, each in its fastest way.
+    """Time networks in given forms, interleaved, each in its fastest export.
 
     Args:
-        networks: The networks, by name, and the form of what each of their convolutions became.
-        setting: Where they run.
+        networks: The networks by name, and the form of each converted convolution.
+        setting: The engine and batch size.
     """
     setting = setting.for_times()
     with tempfile.TemporaryDirectory() as folder:

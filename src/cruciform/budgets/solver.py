@@ -1,9 +1,9 @@
-"""The choice: one option for each layer, the greatest value in all, within every budget. Exact.
+"""Choose one option per layer for the greatest value within all budgets, exactly.
 
     maximize Σᵢⱼ wᵢ vᵢⱼ xᵢⱼ  with  Σⱼ xᵢⱼ = 1 for every layer i,  Σᵢⱼ cᵢⱼᵏ xᵢⱼ ≤ Bᵏ for every budget k,  x ∈ {0, 1}
 
-A multiple-choice knapsack, solved by HiGHS through SciPy. Options that cost no less than another of their layer and are
-worth no more are left out first; that changes no optimum and makes it quick.
+A multiple-choice knapsack, solved by HiGHS through SciPy. Dominated options are dropped first, which changes no optimum
+and makes it fast.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,17 +17,17 @@ from cruciform.errors import BudgetError, MissingExtraError
 ATTEMPTS = 4
 TOLERANCE = 1e-6
 SLACK = 1e-9
-WHOLE = 1000  # from here on amounts are told without decimals
+NO_DECIMALS = 1000  # amounts from here on are printed without decimals
 
 
 @dataclass(frozen=True)
 class Option:
-    """Something that a layer can be.
+    """An option of a layer.
 
     Attributes:
-        name: What it is called: its scheme.
-        value: What it is worth; 1 for the layer as it was.
-        costs: What it costs, by the name of what is budgeted.
+        name: Its scheme.
+        value: Its value; 1 for the dense layer.
+        costs: Its cost, by cost unit.
     """
 
     name: str
@@ -41,8 +41,8 @@ class Layer:
 
     Attributes:
         name: Its name.
-        options: What it can be.
-        weight: How much its value counts.
+        options: Its options.
+        weight: The weight of its value.
     """
 
     name: str
@@ -52,12 +52,12 @@ class Layer:
 
 @dataclass(frozen=True)
 class Solution:
-    """What was chosen.
+    """The optimal choice.
 
     Attributes:
         choices: The option of each layer, by the layer's name.
         value: Σ weight · value.
-        costs: What all layers cost together, and what is between them.
+        costs: The cost of the whole network, by cost unit.
     """
 
     choices: Mapping[str, Option]
@@ -68,22 +68,22 @@ class Solution:
 def solve(
     layers: Sequence[Layer], budgets: Mapping[str, float], *, fixed: Mapping[str, float] | None = None
 ) -> Solution:
-    """Chooses.
+    """Choose the options of the greatest total value within all budgets.
 
     Args:
-        layers: What there is to choose from.
-        budgets: The most that may be spent, by the name of what is budgeted.
-        fixed: What the rest of the network costs, whatever is chosen.
+        layers: The layers and their options.
+        budgets: The limits, by cost unit.
+        fixed: The cost of the rest of the network.
 
     Raises:
-        BudgetError: Not even the cheapest options fit.
+        BudgetError: Even the cheapest options exceed a budget.
     """
     rest = {**dict.fromkeys(budgets, 0.0), **(fixed or {})}
     _check_possible(layers, budgets, rest)
     kept = [_undominated(layer, list(budgets)) for layer in layers]
     for attempt in range(ATTEMPTS):
-        # The solver's own tolerance is a millionth: a budget is never exceeded, not by the last bit. Room may be below
-        # 0, where costs are differences to the dense network.
+        # The solver has a tolerance of 1e-6, but a budget must never be exceeded. Room is negative where costs are
+        # differences to the dense network.
         tighter = TOLERANCE * 4 ** (attempt - 1) if attempt else 0.0
         room = {name: limit - rest[name] - tighter * abs(limit - rest[name]) for name, limit in budgets.items()}
         chosen = _solve(layers, kept, room)
@@ -96,7 +96,7 @@ def solve(
 def front(
     layers: Sequence[Layer], budgeted: str, *, points: int = 20, fixed: Mapping[str, float] | None = None
 ) -> list[Solution]:
-    """Returns the best choices from the cheapest to the dearest, evenly spaced in what is budgeted; no two the same."""
+    """Return the Pareto front, evenly spaced in cost, the cheapest choice first."""
     rest = (fixed or {}).get(budgeted, 0.0)
     low, high = (
         rest + sum(pick(option.costs[budgeted] for option in layer.options) for layer in layers) for pick in (min, max)
@@ -129,7 +129,7 @@ def _solve(layers: Sequence[Layer], kept: Sequence[Sequence[Option]], room: Mapp
     one_each = sparse.csr_array((np.ones(len(options)), (owners, range(len(options)))), (len(layers), len(options)))
     constraints = [optimize.LinearConstraint(one_each, 1, 1)]
     for name, limit in room.items():
-        scale = abs(limit) or 1.0  # all budgets in their own unit: seconds and MACs differ by 12 orders
+        scale = abs(limit) or 1.0  # each budget in its own unit: seconds and MACs differ by 12 orders of magnitude
         row = np.array([[option.costs[name] / scale for option in options]])
         constraints.append(optimize.LinearConstraint(sparse.csr_array(row), -np.inf, limit / scale))
     result = optimize.milp(
@@ -166,10 +166,10 @@ def _check_possible(layers: Sequence[Layer], budgets: Mapping[str, float], rest:
 
 
 def not_met(name: str, limit: float, least: float) -> BudgetError:
-    """Returns the error that says how much a budget lacks."""
+    """Return the error for a budget below the least possible cost."""
 
     def amount(number: float) -> str:
-        return f"{number:,.0f}" if number >= WHOLE else f"{number:.4g}"
+        return f"{number:,.0f}" if number >= NO_DECIMALS else f"{number:.4g}"
 
     return BudgetError(
         f"a budget of {amount(limit)} {name} can't be met: the cheapest choice for every layer comes to "
@@ -178,7 +178,7 @@ def not_met(name: str, limit: float, least: float) -> BudgetError:
 
 
 def import_scipy() -> Any:
-    """Returns what of SciPy is needed, or raises with what to install."""
+    """Import SciPy, or raise with the extra to install."""
     try:
         from scipy import optimize, sparse
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""What stands around a layer in its network, as far as it decides what a plan costs there: the pooling behind it.
+"""Find the pooling after each convolution, which affects the cost of a plan.
 
-A pooling that follows can be done before the groups of a layer are concatenated, which then costs a quarter or an
-eighth: a layer that is timed without its pooling looks dearer than it is.
+The pooling can run before the filter groups of a layer are concatenated, which then costs a quarter or an eighth: a
+layer that is timed without its pooling looks more expensive than it is.
 """
 
 from typing import NamedTuple
@@ -16,12 +16,12 @@ Extents = tuple[int, ...]
 
 
 class Pooling(NamedTuple):
-    """A pooling by maxima.
+    """A max pooling.
 
     Attributes:
-        kernel: The extents of its window.
-        stride: How far it moves.
-        padding: What is added at each side.
+        kernel: Its kernel size.
+        stride: Its stride.
+        padding: Its padding.
     """
 
     kernel: Extents
@@ -30,7 +30,7 @@ class Pooling(NamedTuple):
 
 
 def find_poolings(model: nn.Module, input_size: tuple[int, ...]) -> dict[str, Pooling]:
-    """Returns the pooling behind each convolution that has one, with nothing but an activation or a norm between."""
+    """Return the max pooling after each convolution, across activations and norms."""
     found: dict[str, Pooling] = {}
     for node in capture(model, input_size).graph.nodes:
         if node.target in CONVOLUTIONS:

@@ -1,4 +1,4 @@
-"""What every layer of a network can be, what that costs there, and what it is worth: measured before any training."""
+"""Survey a network: the options of every layer, with their costs and values."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ from cruciform.spec import ConvSpec
 
 
 def list_candidates() -> tuple[str, ...]:
-    """Return the schemes to choose from: all registered ones, and a few more members of ``cross``."""
+    """Return all registered schemes, and a few more members of ``cross``."""
     return (*SCHEMES.names(), *CROSS_MEMBERS)
 
 
@@ -54,14 +54,14 @@ class Valuation:
 
 @dataclass(frozen=True)
 class Survey:
-    """What a network can be.
+    """The options of a network.
 
     Attributes:
-        layers: Those that could be something else, with their options; costs are differences to the dense layer.
-        convolutions: What each of them is, in short.
-        tables: What each of them costs, in its surroundings.
-        dense: What the dense network costs.
-        idle: Layers that could be something else, but are not called.
+        layers: Layers that can be converted, with their options; costs are differences to the dense layer.
+        convolutions: A short description of each.
+        tables: The measured costs of each, with its neighbors.
+        dense: The cost of the dense network, by cost unit.
+        idle: Layers that could be converted but are never called.
     """
 
     layers: tuple[Layer, ...]
@@ -72,7 +72,7 @@ class Survey:
 
     @property
     def problems(self) -> list[str]:
-        """Says which candidates were left out for which kinds of layers, and why."""
+        """Candidates that were left out, with the reason."""
         sentences = [
             f"{self.convolutions[name]} can't be converted to {scheme} here: {reason}"
             for name, table in self.tables.items()
@@ -90,17 +90,17 @@ def survey_network(
     *,
     on_progress: ProgressCallback = lambda what: None,
 ) -> Survey:
-    """Measures what every layer of a network can be.
+    """Measure the options of every layer of a network.
 
     Args:
         model: The dense network.
-        setting: Where it will run.
-        valuation: What may be chosen.
-        folder: Where measured times are kept.
+        setting: The engine and batch size.
+        valuation: The candidates, and how they are valued.
+        folder: Where measured times are cached.
         on_progress: Called with what is being measured.
 
     Raises:
-        BudgetError: There is nothing to choose.
+        BudgetError: No layer can be converted.
     """
     rows, idle, counts, counted = _count(model, setting, valuation)
     _check_importances(valuation.importances, [name for row in rows for name in row.names])
@@ -112,7 +112,7 @@ def survey_network(
     for number, row in enumerate(rows, start=1):
         name = row.names[0]
         spec, count = spec_of(model.get_submodule(name)), counts[name]  # type: ignore[arg-type]
-        # One that is called at several sizes, as a head of several levels is, costs something else at each.
+        # A layer that is called at several sizes, as a detection head, has another cost at each.
         kinds = [Kind(spec, (spec.in_channels, *size), poolings.get(name), maps) for maps, *size in count.inputs]
         for kind in dict.fromkeys(kinds):
             if kind not in measured:
@@ -130,12 +130,12 @@ def survey_network(
 def count_network(
     model: nn.Module, setting: EngineSettings, valuation: Valuation
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the least that a network can cost in each unit that is counted, and what the dense network costs.
+    """Return the least possible cost in each counted unit, and the dense network's.
 
     This takes no measuring. The engine may not run the plans with the least; only a survey finds out.
 
     Raises:
-        BudgetError: There is nothing to choose.
+        BudgetError: No layer can be converted.
     """
     rows, _, counts, counted = _count(model, setting, valuation)
     dense = _network_costs(NetworkRun(counted))
@@ -144,7 +144,7 @@ def count_network(
         spec, count = spec_of(model.get_submodule(row.names[0])), counts[row.names[0]]  # type: ignore[arg-type]
         found = []
         for scheme in dict.fromkeys((DENSE, *valuation.candidates)):
-            with suppress(PlanError):  # not every layer can be everything
+            with suppress(PlanError):  # not every scheme applies to every layer
                 plan, run = make_plan(spec, scheme), LayerRun(count.inputs)
                 found.append(_differences(spec, plan, run, run))
         for name in least:
@@ -155,7 +155,7 @@ def count_network(
 def _count(
     model: nn.Module, setting: EngineSettings, valuation: Valuation
 ) -> tuple[list[LayerChange], tuple[str, ...], dict[str, LayerCount], Profile]:
-    """Return the layers that can be converted, those of them that are never called, and counts by layer and in all."""
+    """Return convertible layers, those never called, and counts by layer and in all."""
     report = plan_conversion(model, "lr", protect=valuation.protect, input_size=setting.input_size)
     counts = {row.name: row for row in report.counted.layers} if report.counted else {}
     planned = [row for row in report.layers if row.plan is not None]
@@ -167,7 +167,7 @@ def _count(
 
 
 def _distinct(spec: ConvSpec, schemes: Sequence[str]) -> list[str]:
-    """Return schemes without those that compute the same as an earlier one here, as ``planes`` and ``lr`` do in 2-D."""
+    """Drop schemes that equal an earlier one here, as ``planes`` equals ``lr`` in 2-D."""
     plans: list[list[set[FilterGroup]]] = []
     kept = []
     for scheme in schemes:
@@ -185,7 +185,7 @@ def _network_costs(run: NetworkRun) -> dict[str, float]:
 
 
 def _differences(spec: ConvSpec, plan: LayerPlan, run: LayerRun, dense_run: LayerRun) -> dict[str, float]:
-    """Return what a plan costs more than the dense layer, by unit; only counted units where no time is known."""
+    """Return the cost of a plan minus the dense layer's, by known unit."""
     dense = make_plan(spec, DENSE)
     return {
         unit.name: unit.of_layer(plan, run) - unit.of_layer(dense, dense_run)
@@ -197,7 +197,7 @@ def _differences(spec: ConvSpec, plan: LayerPlan, run: LayerRun, dense_run: Laye
 def _options(
     spec: ConvSpec, count: LayerCount, calls: Sequence[Mapping[str, LayerCost]], weight: torch.Tensor | None
 ) -> tuple[Option, ...]:
-    """Returns what a layer can be; costs, of each of its calls, are differences to the dense layer's."""
+    """Return the options of a layer, with costs relative to the dense layer."""
     options = []
     for scheme in (scheme for scheme in calls[0] if all(scheme in costs for costs in calls)):
         plan = make_plan(spec, scheme)

@@ -1,12 +1,11 @@
-"""What a plan is worth to a layer: the share of a kernel's energy that is left when the plan is fitted to it.
+"""The value of a plan: the fraction of a kernel's energy that it can keep.
 
-**This is a proxy.** It says how well a plan could imitate a kernel, not how well a network learns that is made of such
-plans: no cheap number is known that does. Change it where you know better: give importances for layers, protect some,
-or bring values of your own.
+**This is a proxy.** It measures how well a plan can approximate a kernel, not how well a network of such plans learns:
+no cheap number predicts that. Where you know better, set importances of layers, or protect some.
 
-Of a trained network the kernel is the layer's own. Before training it is a random one with the statistics of natural
-images: neighboring taps are correlated, ρ^distance, as filters that see natural images become. The energy that a plan
-keeps hardly depends on the number of channels, only on their ratio, so that few of them do.
+For a trained network the kernel is the layer's own. Before training it is a random one whose neighboring taps are
+correlated, ρ^distance, as in filters learned from natural images. The kept energy hardly depends on the number of
+channels, only on their ratio, so a few channels suffice.
 """
 
 from functools import lru_cache
@@ -20,13 +19,13 @@ from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec, Ints
 
 CORRELATION = 0.5
-"""ρ: between neighboring taps of a random kernel."""
+"""ρ, the correlation of neighboring taps of a random kernel."""
 
 MOST_CHANNELS = 32
 
 
 def kept_energy(plan: LayerPlan, weight: Tensor) -> float:
-    """Returns the share of a kernel's energy, from 0 to 1, that the plan keeps when it is fitted to it."""
+    """Return the fraction of a kernel's energy that a fitted plan keeps."""
     if plan.is_dense:
         return 1.0
     fitted = fit_parameters(plan, weight, None)
@@ -34,7 +33,7 @@ def kept_energy(plan: LayerPlan, weight: Tensor) -> float:
 
 
 def expected_energy(spec: ConvSpec, scheme: str) -> float:
-    """Returns the share that a scheme keeps of a random kernel with the statistics of natural images."""
+    """Return the fraction of energy that a scheme keeps of a random, smooth kernel."""
     largest = max(spec.in_channels, spec.out_channels)
     shrink = max(1.0, largest / MOST_CHANNELS)
     c, d = (max(1, round(channels / shrink)) for channels in (spec.in_channels, spec.out_channels))
@@ -48,7 +47,7 @@ def _expected(c: int, d: int, window: Ints, scheme: str) -> float:
 
 
 def natural_kernel(spec: ConvSpec, *, seed: int = 0) -> Tensor:
-    """Returns a random kernel whose taps are correlated by ρ^distance along every axis."""
+    """Return a random kernel whose taps are correlated by ρ^distance along every axis."""
     generator = torch.Generator().manual_seed(seed)
     kernel = torch.randn(spec.out_channels, spec.in_channels, *spec.kernel, generator=generator, dtype=torch.float64)
     for axis, extent in enumerate(spec.kernel):

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from cruciform.compression.input_patches import draw_positions, take_outputs, take_patches
 from cruciform.compression.moments import Moments, MomentSums
-from cruciform.compression.patches import draw_positions, take_outputs, take_patches
 from cruciform.errors import ConversionError
 from cruciform.spec import ConvSpec
 

@@ -1,1 +1,1 @@
-"""Shipping a network: every exactly equal form of it, in every engine, and the fastest one chosen by measuring."""
+"""Deployment: the fastest exactly equal form of a network in an inference engine, found by measuring."""

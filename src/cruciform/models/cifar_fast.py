@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from cruciform.errors import OptionError
 from cruciform.models.network import MODELS, Network, NetworkConfig, conv_layer
 from cruciform.nn.composite import CompositeConv
-from cruciform.nn.patches import whitening_kernel
+from cruciform.nn.patch_whitening import whitening_kernel
 from cruciform.spec import ConvSpec
 
 PATCH = 2

@@ -26,7 +26,7 @@ def draw_layers(layers: Sequence[tuple[str, str, float, float]], path: Path) -> 
     figure, axes = new_figure(7.2, 1.2 + 0.24 * len(layers))
     places = range(len(layers))
     axes.barh([place - 0.2 for place in places], [row[2] for row in layers], 0.4, color=GREY, label="dense")
-    for label, color, dense in (("chosen: basis filters", GREEN, False), ("chosen: kept dense", BLUE, True)):
+    for label, color, dense in (("chosen: low-rank", GREEN, False), ("chosen: kept dense", BLUE, True)):
         some = [(place, row[3]) for place, row in zip(places, layers, strict=True) if (row[1] == "full") == dense]
         if some:
             axes.barh([place + 0.2 for place, _ in some], [ms for _, ms in some], 0.4, color=color, label=label)

@@ -1,4 +1,8 @@
-"""Place labels beside points so that they cover neither each other nor a point, one after the other."""
+"""Place labels beside points so that they cover neither each other nor a point.
+
+Not done with adjustText, which moves labels iteratively: a search over fixed positions gives the same figure on every
+run, and can penalize a label that seems to belong to another point.
+"""
 
 import math
 from collections.abc import Sequence

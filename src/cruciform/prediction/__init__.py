@@ -1,1 +1,1 @@
-"""What a trained network says to many images: in this process, or on a Ray cluster."""
+"""Prediction: a trained network applied to many images, here or on a Ray cluster."""

@@ -1,4 +1,4 @@
-"""Inputs of a prediction: a set of shards, all images below a folder, or arrays; each by number and name."""
+"""Inputs of a prediction: shards, a folder of images, or arrays in memory."""
 
 import hashlib
 import os
@@ -24,22 +24,22 @@ class Inputs(Protocol):
 
     @property
     def identity(self) -> str:
-        """Changes when any of them does, as far as can be told without reading them all."""
+        """A checksum that changes with the inputs, without reading them all."""
         ...
 
     def __len__(self) -> int: ...
 
     def name(self, number: int) -> str:
-        """Returns what an image is called."""
+        """Return the name of an image."""
         ...
 
     def image(self, number: int) -> Image:
-        """Returns an image, or raises ``DataError`` where it can't be read."""
+        """Return an image, or raise ``DataError`` where it can't be read."""
         ...
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
-    """Yields all files, those in linked folders too; a folder that is reached again is not gone through again."""
+    """Yield all files below a folder, following links; no folder is visited twice."""
     seen: set[tuple[int, int]] = set()
 
     def refuse(error: OSError) -> None:
@@ -55,11 +55,11 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 
 class FolderInputs:
-    """All images below a folder, however deep, in the order of their names; such as can't be read among them."""
+    """All images below a folder, sorted by name, including unreadable ones."""
 
     def __init__(self, folder: Path, short_side: int | None) -> None:
         self._folder, self._short_side = folder, short_side
-        known = SUFFIXES | OTHER_PICTURES  # of formats that are not read, each gets a row that says so
+        known = SUFFIXES | OTHER_PICTURES  # unsupported formats get a row with the error
         self._names = sorted(
             path.relative_to(folder).as_posix() for path in _files_below(folder) if path.suffix.lower() in known
         )
@@ -68,12 +68,12 @@ class FolderInputs:
 
     @property
     def identity(self) -> str:
-        """A sum over names and sizes."""
+        """A checksum over names and sizes."""
         digest = hashlib.sha256()
         for name in self._names:
             try:
                 size = (self._folder / name).stat().st_size
-            except OSError:  # a link to nothing, for one: it gets its row, which says so
+            except OSError:  # such as a dangling link, which gets a row with the error
                 size = -1
             digest.update(name.encode("utf-8", "surrogateescape") + f"\0{size}\n".encode())
         return digest.hexdigest()
@@ -82,11 +82,11 @@ class FolderInputs:
         return len(self._names)
 
     def name(self, number: int) -> str:
-        """Returns its path below the folder, as text: what of it is none is shown as �."""
+        """Return its path relative to the folder; undecodable bytes are shown as �."""
         return self._names[number].encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
     def image(self, number: int) -> Image:
-        """Decodes it."""
+        """Decode the image."""
         return read_image(self._folder / self._names[number], self._short_side)
 
 
@@ -102,11 +102,11 @@ class ShardInputs:
         return len(self._source)
 
     def name(self, number: int) -> str:
-        """Returns what it was called when it was written."""
+        """Return the name that it was written with."""
         return self._source.index.name(number)
 
     def image(self, number: int) -> Image:
-        """Reads, checks and decodes it."""
+        """Read, check and decode the image."""
         return self._source[number].image
 
 
@@ -141,7 +141,7 @@ class ArrayInputs:
 
 
 def open_inputs(given: str, *, short_side: int | None) -> Inputs:
-    """Opens a set of shards, here or elsewhere, or a folder."""
+    """Open a set of shards, local or remote, or a folder."""
     check_inputs(given)
     path = Path(given)
     if "://" in given or (path / MANIFEST).is_file():

@@ -1,4 +1,4 @@
-"""Predictions as files: inputs are split into parts, each a complete file or none; joined into one at the end.
+"""Predictions as files: written in parts, which are joined into one at the end.
 
 A part depends only on the network and its inputs, so it does not matter which process computes it, when, or how often:
 existing parts are not computed again, and the joined file is the same to the byte. The name of a part contains the
@@ -92,7 +92,7 @@ class Parts:
             hidden.write_bytes(data)
 
     def join(self) -> int:
-        """Join all parts into one file, remove them, and return how many inputs got no prediction."""
+        """Join all parts into one file; return how many inputs got no prediction."""
         errors = 0
         with new_file(self._out) as hidden, parquet.ParquetWriter(hidden, SCHEMA) as writer:
             for number in range(self.count):

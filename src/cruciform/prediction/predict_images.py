@@ -22,7 +22,7 @@ def run_prediction(
     workers: int | None = None,
     on_progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Predictions:
-    """Predict for all inputs and write a file; parts that an interrupted call computed are kept.
+    """Predict for all inputs and write a file, resuming an interrupted call.
 
     Args:
         request: The network, the inputs and the file.
@@ -49,7 +49,7 @@ def predict_to_file(
     *,
     on_progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Predictions:
-    """Predict in this process and write a file; parts that an interrupted call computed are kept."""
+    """Predict in this process and write a file, resuming an interrupted call."""
     parts, missing = _begin(predictor, inputs, out, settings)
     return _finish(parts, missing, _here(parts, missing, predictor, inputs), out, on_progress)
 

@@ -1,4 +1,4 @@
-"""Predictions as rows: the best classes of every input with their scores, or why there are none."""
+"""Predictions as rows: best classes and scores of every input, or the error."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -62,7 +62,7 @@ def predict_rows(
 def _scores(
     predictor: Predictor, images: Sequence[NDArray[np.float32]], top: int
 ) -> list[tuple[list[int], list[float]] | None]:
-    """Return the best classes and their softmax scores for each image; None where the output has NaN or Inf."""
+    """Return the best classes and softmax scores of each image; None for NaN or Inf."""
     if not images:
         return []
     logits = predictor.engine(np.stack(images)).astype(np.float64)

@@ -1,4 +1,4 @@
-"""A network with its preprocessing: an artifact in its engine, or another network in PyTorch."""
+"""A network with its preprocessing: an artifact, or a network in PyTorch."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -28,11 +28,11 @@ from cruciform.training.tables.table import read_table
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is done to an image before a network sees it.
+    """The preprocessing of an image.
 
     Attributes:
-        short_side: Length that its shorter side is brought to when it is decoded.
-        transforms: What is done then.
+        short_side: The shorter side is resized to this length when it is decoded.
+        transforms: Applied after that.
         mean: Subtracted from each channel.
         std: What each channel is divided by.
     """

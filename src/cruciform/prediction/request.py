@@ -54,7 +54,7 @@ def is_predictable(path: Path) -> bool:
 
 
 def check_model(path: Path) -> str:
-    """Return the file by which a directory is recognized; raise where it is no artifact, run or model directory."""
+    """Return the marker file of an artifact, run or model directory, or raise."""
     for file in (ARTIFACT, RUN, MODEL):
         if (path / file).is_file():
             return file

@@ -1,1 +1,1 @@
-"""One HTML file about a network or a run: what it costs, what became of it, how it learnt, what it ships as."""
+"""Reports: one HTML file about a network or a run."""

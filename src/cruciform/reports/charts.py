@@ -1,4 +1,8 @@
-"""Charts as HTML and SVG, without a script: bars, lines and filters. Colors come from the page's style."""
+"""Charts as HTML and SVG without scripts: bars, lines and filters.
+
+Written by hand rather than as Jinja2 templates: they are computed geometry with hardly any markup, and ``html.element``
+escapes every text by type, which the type checker sees.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,8 +13,8 @@ from cruciform.reports.html import Html, element
 
 GAP = 0.9  # between two filters, in taps
 NEGATIVE, ZERO, POSITIVE = (179, 88, 6), (247, 247, 247), (84, 39, 136)  # the ends of ColorBrewer's PuOr
-LETTER = 5.6  # the mean width of one, in the units of a chart
-MOST_NAMES = 40  # along an axis; of more, some are left out
+LETTER = 5.6  # the mean width of a letter, in the units of a chart
+MOST_NAMES = 40  # tick labels along an axis; of more, some are skipped
 
 Line = tuple[str, Sequence[tuple[float, float]]]
 Point = tuple[float, float]
@@ -21,10 +25,10 @@ class Axis:
     """An axis of a chart.
 
     Attributes:
-        label: What it is, with its unit.
-        write: How a value is written; with three digits where left out.
-        names: What stands at 1, 2, 3, … in place of numbers; they are written aslant.
-        whole: Whether it counts something, so that ticks are whole numbers.
+        label: Its label, with the unit.
+        write: Formats a value; three digits where left out.
+        names: Tick labels at 1, 2, 3, … instead of numbers, rotated.
+        whole: Whether ticks are integers.
     """
 
     label: str
@@ -33,7 +37,7 @@ class Axis:
     whole: bool = False
 
     def ticks(self, values: Sequence[float]) -> list[float]:
-        """Returns where ticks stand, so that all values lie between the first and the last."""
+        """Return ticks that enclose all values."""
         if self.names:
             return [float(number) for number in range(1, len(self.names) + 1)]
         return nice_ticks(min(values), max(values), least=1 if self.whole else 0)
@@ -41,7 +45,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where a chart has its places: what is within the axes, in the units of the picture."""
+    """The area inside the axes of a chart, in the units of the picture."""
 
     size: Point
     margins: tuple[float, float, float, float]  # left, right, top, bottom
@@ -49,7 +53,7 @@ class _Frame:
     ticks_y: Sequence[float]
 
     def place(self, point: Point) -> Point:
-        """Returns where a point lies."""
+        """Return the position of a point."""
         left, right, top, bottom = self.margins
         room = 0.5 if len(self.ticks_x) < 2 else 0.0
         span = (self.ticks_x[-1] - self.ticks_x[0]) or 1.0
@@ -61,7 +65,7 @@ class _Frame:
         )
 
     def draw(self, x: Axis, y: Axis) -> list[Html]:
-        """Returns the grid, the ticks and the names of both axes."""
+        """Return the grid, the ticks and the names of both axes."""
         (width, height), (left, right, top, bottom) = self.size, self.margins
         parts = []
         for value in self.ticks_y:
@@ -88,7 +92,7 @@ class _Frame:
 
 
 def bar(share: float, *, of: float | None = None, kind: str = "one") -> Html:
-    """Returns a bar from 0 to 1, and in a paler color, below it, the one that it is compared with."""
+    """Return a bar from 0 to 1 and, below it, a paler one to compare it with."""
     own = element("i", class_=kind, style=f"width:{_percent(share)}")
     if of is None:
         return element("div", own, class_="bar")
@@ -96,7 +100,7 @@ def bar(share: float, *, of: float | None = None, kind: str = "one") -> Html:
 
 
 def line_chart(title: str, lines: Sequence[Line], *, x: Axis, y: Axis, wide: bool = False) -> Html:
-    """Returns curves with axes and a legend.
+    """Return curves with axes and a legend.
 
     Args:
         title: What it shows.
@@ -137,7 +141,7 @@ def _curve(frame: _Frame, curve: Sequence[Point], number: int, *, dots: bool) ->
 
 
 def tiles_svg(tiles: Sequence[Tile], *, columns: int, label: str) -> Html:
-    """Returns filters side by side: brown below zero, violet above; a filter's empty taps are left open."""
+    """Return filters side by side as SVG: brown below zero, violet above."""
     if not tiles:
         return Html("")
     height, width = len(tiles[0]), len(tiles[0][0])
@@ -160,7 +164,7 @@ def tiles_svg(tiles: Sequence[Tile], *, columns: int, label: str) -> Html:
 
 
 def spectrum_svg(values: Sequence[float], rank: float) -> Html:
-    """Returns a falling curve of singular values with axes and, as a dashed line, the effective rank."""
+    """Return the curve of singular values as SVG, with the effective rank dashed."""
     if len(values) < 2:
         return Html("")
     count = len(values)
@@ -179,14 +183,14 @@ def spectrum_svg(values: Sequence[float], rank: float) -> Html:
 
 
 def color(value: float) -> str:
-    """Returns the color of a weight from −1 to 1."""
+    """Return the color of a weight from −1 to 1."""
     end = POSITIVE if value > 0 else NEGATIVE
     share = min(1.0, abs(value))
     return "#" + "".join(f"{round(zero + share * (full - zero)):02x}" for zero, full in zip(ZERO, end, strict=True))
 
 
 def nice_ticks(low: float, high: float, *, most: int = 6, least: float = 0) -> list[float]:
-    """Returns round numbers from at most the lowest to at least the highest value, two at the least.
+    """Return at least two round numbers that enclose a range.
 
     Args:
         low: The lowest value.
@@ -206,13 +210,13 @@ def nice_ticks(low: float, high: float, *, most: int = 6, least: float = 0) -> l
 
 
 def power_of_ten(exponent: float) -> str:
-    """Returns ``10⁻³`` for −3: how a logarithmic axis is written."""
+    """Return ``10⁻³`` for −3: how a logarithmic axis is written."""
     digits = str.maketrans("-0123456789.", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹˙")
     return "1" if exponent == 0 else "10" + f"{exponent:g}".translate(digits)
 
 
 def definition(pairs: Sequence[tuple[str, str]], *, kind: str = "figures") -> Html:
-    """Returns names and what they are: figures side by side, or a card with one below the other."""
+    """Return a definition list: figures side by side, or a card."""
     rows = [element("div", element("dt", name), element("dd", value)) for name, value in pairs]
     return element("dl", rows, class_=kind)
 

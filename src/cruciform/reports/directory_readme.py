@@ -1,4 +1,4 @@
-"""What the README.md of a model directory says of it: the rows of its table, for people to read."""
+"""Read the table in the README.md of a model directory."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from cruciform.files import open_regular
 
 README = "README.md"
-MOST_README_BYTES = 1 << 16  # of a card; what is longer is none of ours
+MOST_README_BYTES = 1 << 16  # of a card; longer files are not ours
 _ROW = re.compile(r"\|([^|]+)\|([^|]+)\|")
 _PERCENTAGE = re.compile(r"\d+(?:\.\d+)?\s?%")
 
@@ -17,8 +17,8 @@ class CardRow(NamedTuple):
     """A row of a card's table.
 
     Attributes:
-        name: What it tells, as ``test accuracy``.
-        text: As the card has it.
+        name: The first cell, as ``test accuracy``.
+        text: The second cell.
     """
 
     name: str
@@ -26,7 +26,7 @@ class CardRow(NamedTuple):
 
 
 def read_card(directory: Path) -> tuple[CardRow, ...]:
-    """Returns the rows of two cells of a model directory's README.md; none where there is no such file."""
+    """Return the two-cell table rows of a README.md, if it exists."""
     try:
         with open_regular(directory / README) as file:
             text = file.read(MOST_README_BYTES).decode("utf-8", "replace")
@@ -36,7 +36,7 @@ def read_card(directory: Path) -> tuple[CardRow, ...]:
 
 
 def accuracy(card: tuple[CardRow, ...]) -> str:
-    """Returns the first percentage of the row that names an accuracy; empty where there is none."""
+    """Return the first percentage in a row about accuracy, or an empty text."""
     for row in card:
         found = _PERCENTAGE.search(row.text) if "accuracy" in row.name.lower() else None
         if found:

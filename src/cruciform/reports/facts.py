@@ -1,4 +1,4 @@
-"""What a report says, as plain data: gathered here, written as HTML elsewhere."""
+"""Gather the contents of a report as plain data, which ``page`` renders as HTML."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,21 +25,19 @@ from cruciform.store.trained_weights import holds_trained_weights
 
 @dataclass(frozen=True)
 class LayerFact:
-    """A layer.
+    """A layer of the network.
 
     Attributes:
         name: Its dotted name.
         kind: The class of the module.
-        plan: What it computes; empty where it has none.
+        plan: Its plan as text; empty where it has none.
         params: Its parameters.
-        macs: Its multiply-accumulates.
-        dense: (parameters, multiply-accumulates) of the convolution that its plan stands in for; None where there is
-            no plan.
-        replaced: Whether basis filters stand there.
-        reason: Why they do not, where a conversion said so.
-        seconds: Of one run as PyTorch runs it; None where that was not measured.
-        dense_seconds: Of the dense convolution in its place, on the same input; None where there is none, or it was not
-            measured.
+        macs: Its MACs.
+        dense: (parameters, MACs) of the dense convolution that its plan replaces; None where there is no plan.
+        replaced: Whether it is low-rank.
+        reason: Why the conversion kept it dense, if known.
+        seconds: Its time in PyTorch; None where it was not measured.
+        dense_seconds: The time of the dense convolution on the same input; None where it was not measured.
     """
 
     name: str
@@ -56,12 +54,12 @@ class LayerFact:
 
 @dataclass(frozen=True)
 class Training:
-    """How a run went.
+    """The training log of a run.
 
     Attributes:
-        status: Where it stands, as ``cruciform runs`` has it.
-        epochs: Lines of its log, one for each epoch.
-        steps: Lines of its log, one for every so many steps.
+        status: The state of the run, as ``cruciform runs`` shows it.
+        epochs: Log lines of epochs.
+        steps: Log lines of steps.
     """
 
     status: Mapping[str, Any]
@@ -70,19 +68,19 @@ class Training:
 
     @property
     def seconds(self) -> float:
-        """Time of training, without evaluations and checkpoints."""
+        """The training time, without evaluations and checkpoints."""
         return sum(float(line.get("seconds_training", 0)) for line in self.epochs)
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What is known of a run besides its network.
+    """What is known about a run besides its network.
 
     Attributes:
-        training: How it went.
-        beginning: The network that it began with; None where that can't be made any more.
-        about: What that is, or why it can't be made.
-        trained: Whether it began with trained weights; None where only the network itself can tell.
+        training: Its log.
+        beginning: Its initial network; None where that can't be built any more.
+        about: A description of that, or why it can't be built.
+        trained: Whether it started from trained weights; None where only the network itself shows it.
     """
 
     training: Training
@@ -93,23 +91,23 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that a report says.
+    """The contents of a report.
 
     Attributes:
-        name: Of the network or run.
-        given: What was asked for, as it was typed.
+        name: The name of the network or run.
+        given: The reference that was given.
         kind: ``run``, ``model directory`` or ``network``.
-        input_size: Of one input.
-        layers: In the order of the network.
-        params: Of the network.
-        macs: Of the network.
-        notes: What a reader of the counts must know.
-        diagnosis: Of the gradient; None where the doctor could not tell.
-        diagnosed: Which weights, or why there is no diagnosis.
-        filters: Of every layer with a window.
-        training: Of a run.
-        card: What a model directory says of itself, its accuracy for instance.
-        deployments: What ``cruciform deploy`` said of each artifact.
+        input_size: Channels and spatial size of one input.
+        layers: The layers, in the order of the network.
+        params: The parameters of the network.
+        macs: The MACs of the network.
+        notes: Remarks on the counts.
+        diagnosis: The doctor's diagnosis of the gradient; None where there is none.
+        diagnosed: Which weights were diagnosed, or why there is no diagnosis.
+        filters: The filters of every layer with a kernel above 1×1.
+        training: The log of a run.
+        card: The README table of a model directory, with its accuracy for instance.
+        deployments: The report of each artifact.
         circumstances: Date, versions and hardware.
     """
 
@@ -131,12 +129,12 @@ class Facts:
 
     @property
     def dense_macs(self) -> int:
-        """Multiply-accumulates with the dense convolution in the place of every plan."""
+        """MACs with the dense convolution in place of every plan."""
         return sum(layer.dense[1] if layer.dense else layer.macs for layer in self.layers)
 
     @property
     def dense_params(self) -> int:
-        """Parameters of the same."""
+        """Parameters with the dense convolution in place of every plan."""
         return sum(layer.dense[0] if layer.dense else layer.params for layer in self.layers)
 
 
@@ -150,16 +148,16 @@ def gather_facts(
     rounds: int = 5,
     deployments: Sequence[Path] = (),
 ) -> Facts:
-    """Looks at a network from all sides.
+    """Gather everything that a report shows.
 
     Args:
-        name: What was asked for: a run, a model directory, or a network by name.
+        name: The reference that was given.
         model: The network.
-        input_size: Of one input.
+        input_size: Channels and spatial size of one input.
         run: What is known about a run besides its network.
         directory: The directory of the run or model, if it is one.
         rounds: How often layers are timed; 0 leaves times out.
-        deployments: Artifacts of ``cruciform deploy``, besides those inside the directory.
+        deployments: Artifacts, besides those inside the directory.
     """
     path = Path(name)
     counted = profile(model, input_size)
@@ -199,7 +197,7 @@ def _layer(
         plan=str(plan) if convolves else "",
         params=row.params,
         macs=row.macs,
-        # What is dense already is taken as counted: parameters that layers share are those of the first.
+        # Dense layers as counted: shared parameters belong to the first layer.
         dense=(_dense(plan, row) if plan and replaced else (row.params, row.macs)) if convolves else None,
         replaced=replaced,
         reason=reasons.get(row.name, ""),
@@ -209,19 +207,19 @@ def _layer(
 
 
 def _dense(plan: LayerPlan, row: LayerCount) -> tuple[int, int]:
-    """Returns what the convolution would cost whose place a plan takes."""
+    """Return the cost of the convolution that a plan replaces."""
     spec = plan.spec
     macs = sum(batch * spec.macs(spec.output_size(size)) for batch, *size in row.inputs)
     return spec.params, macs
 
 
 def _reasons(path: Path) -> dict[str, str]:
-    """Returns why a conversion left layers as they are, by the report of a model directory."""
+    """Return why a conversion kept layers, from the report of a model directory."""
     try:
         layers = read_json(path / CONVERTED)["layers"]
         return {str(name): str(layer["reason"]) for layer in layers for name in layer["names"] if layer["reason"]}
     except (DamagedError, KeyError, TypeError):
-        return {}  # it is for people; a directory is whole without
+        return {}  # the report is optional
 
 
 def _diagnose(
@@ -231,7 +229,7 @@ def _diagnose(
     if directory and not run:
         trained = holds_trained_weights(directory, model)
     if run:
-        # The question is whether it could learn when it began, not what is left of the gradient at the end.
+        # The question is whether it could learn at the start, not how large the gradient is at the end.
         which, trained = run.about, run.trained
         if run.beginning is None:
             return None, which
@@ -245,12 +243,12 @@ def _diagnose(
 def _filters(model: nn.Module) -> list[LayerFilters]:
     try:
         return network_filters(model)
-    except OptionError:  # no layer has a window
+    except OptionError:  # all kernels are 1×1
         return []
 
 
 def _deployments(directory: Path | None, others: Sequence[Path]) -> Iterator[Mapping[str, Any]]:
-    """Yields what is known of artifacts within a directory, and of some more."""
+    """Yield the reports of artifacts inside a directory, and of some more."""
     inside = sorted({*directory.glob(f"*/{DEPLOYED}"), *directory.glob(f"*/*/{DEPLOYED}")}) if directory else []
     for path in (*inside, *(other / DEPLOYED for other in others)):
         try:

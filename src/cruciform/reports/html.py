@@ -1,24 +1,24 @@
-"""HTML as values: whatever is not HTML already is escaped, so no text can become a part of the page."""
+"""HTML as values: everything that is not ``Html`` is escaped."""
 
 from html import escape
 
 
 class Html(str):
-    """Text that is HTML; everything else is not."""
+    """Text that is HTML already."""
 
     __slots__ = ()
 
 
 Content = str | float | None
-"""What can stand within an element; a plain text is escaped."""
+"""The content of an element; plain text is escaped."""
 
 
 def element(tag: str, /, *children: "Content | list[Html]", **attributes: Content) -> Html:
-    """Returns an element.
+    """Return an element.
 
     Args:
         tag: Its name.
-        children: What is in it, one after the other; None is nothing.
+        children: Its contents, in order; None is skipped.
         attributes: ``class_="bar"``, ``data_label="MACs"``: a trailing ``_`` is dropped, others become ``-``.
     """
     words = "".join(
@@ -30,7 +30,7 @@ def element(tag: str, /, *children: "Content | list[Html]", **attributes: Conten
 
 
 def join(*parts: "Content | list[Html]") -> Html:
-    """Returns parts one after the other, escaped where they are no HTML."""
+    """Concatenate parts, escaped unless they are HTML."""
     return Html("".join(_part(part) for part in parts))
 
 

@@ -1,4 +1,4 @@
-"""Facts as one HTML page: no script, nothing from elsewhere, light or dark as the reader's system is."""
+"""Render a report as one HTML page without scripts or external files."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,11 +17,11 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 MOST_FILTERS = 18  # layers whose filters are shown
 TILES = 12
 VERDICTS = {True: "good", False: "bad", None: "plain"}
-"""Classes of the doctor's verdict; None where there is none."""
+"""CSS classes of the doctor's verdict."""
 
 
 def render_page(facts: Facts) -> str:
-    """Returns the whole page."""
+    """Return the whole page."""
     sections = [
         _summary(facts),
         _card(facts),
@@ -72,7 +72,7 @@ def _summary(facts: Facts) -> Html:
 
 
 def _accuracy(facts: Facts) -> list[tuple[str, str]]:
-    """Returns the accuracy that is known: of a run by its log, of a model directory by its card."""
+    """Return the recorded accuracy, from a run's log or a model directory's README."""
     if facts.training:
         top1 = facts.training.status["top1"]
         flipped = facts.training.epochs[-1].get("top1_flip_tta") if facts.training.epochs else None
@@ -175,7 +175,7 @@ def _doctor(facts: Facts) -> Html:
     note = element("p", found.note, class_="quiet") if found.note else None
     path = [block for block in found.blocks if block.on_path]
     level = _logarithms([block.gradient_level for block in path])
-    # The first block's input is the image: its ratio is of no account.
+    # The input of the first block is the image, so its ratio means nothing.
     ratio = [(n + 1, value) for n, value in _logarithms([block.gradient_ratio for block in path[1:]])]
     curves: list[Line] = [
         ("at the block's output, relative to after the last block", level),
@@ -297,7 +297,7 @@ def _section(title: str, text: str, *content: Html | None) -> Html:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int) -> Html:
-    """Returns a table whose last columns are numbers; on a narrow screen each cell says what it is."""
+    """Return a table whose last columns are numbers."""
     first = len(columns) - numbers
     kinds = [None if index < first else "n" for index in range(len(columns))]
     head = element("tr", [element("th", text, class_=kind) for text, kind in zip(columns, kinds, strict=True)])
@@ -317,7 +317,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: in
 def _cell(
     label: str, value: float | None, dense: float | None, *, most: float, kind: str, write: Callable[[float], str]
 ) -> Html:
-    """Returns a bar with its number, and below it the dense convolution's where there is one."""
+    """Return a bar with its number, above that of the dense convolution if any."""
     if value is None or most <= 0:
         return element("div", element("div"), element("span", "–"), class_="cell", data_label=label)
     drawn = bar(value / most, of=None if dense is None else dense / most, kind=kind)
@@ -342,7 +342,7 @@ def _percent(share: float) -> str:
 
 
 def short(number: float) -> str:
-    """Returns a count in thousands, millions or thousands of millions, with three digits."""
+    """Format a count with three digits and k, M or G."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:
             return f"{number / size:.3g} {unit}" if number < 999.5 * size else f"{number / size:.0f} {unit}"
@@ -350,7 +350,7 @@ def short(number: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns a time in the largest unit that says something."""
+    """Format a time in a suitable unit."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

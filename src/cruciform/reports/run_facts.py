@@ -1,4 +1,4 @@
-"""What a report says of a run besides its network: how it went, and what it began with."""
+"""Read the log of a run and build its initial network, for a report."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from cruciform.training.setup.recipe_network import build_model
 
 
 def read_run(directory: Path) -> RunFacts:
-    """Reads the log of a run, and builds the network that it began with."""
+    """Read the log of a run, and build its initial network."""
     run = Run(directory)
     lines = read_journal(run.log)
     training = Training(

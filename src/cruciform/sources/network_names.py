@@ -52,8 +52,8 @@ def check_listed(reference: str) -> None:
 def unknown_network(name: str) -> str:
     """Return the error message for an unknown name."""
     return (
-        f"unknown network {name!r}.{_suggest(name)} List networks with 'cruciform models', or name one as timm:NAME, "
-        "torchvision:NAME, monai:NAME"
+        f"unknown network {name!r}.{_suggest(name)} List networks with 'cruciform models' or cruciform.list_models(), "
+        "or name one as timm:NAME, torchvision:NAME, monai:NAME"
     )
 
 

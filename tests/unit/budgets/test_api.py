@@ -183,7 +183,7 @@ def test_the_command_writes_a_model_directory_with_a_report(tmp_path: Path, monk
         app, ["budget", "cifar_fast", "--budget", "60%", "--macs", "80M", "-o", str(out)], catch_exceptions=False
     )
     assert ended.exit_code == 0, ended.output
-    assert "measured: 50 ms, in turns with the dense network's 100 ms" in ended.output
+    assert "measured: 50 ms, interleaved with the dense network's 100 ms" in ended.output
     assert "| seconds | 118 ms | 70.9 ms |" in (out / "budget.md").read_text()
     assert json.loads((out / "budget.json").read_text())["predicted"]["MACs"] <= 80e6
     assert all((out / name).stat().st_size > 5000 for name in ("front.png", "layers.png"))

@@ -67,8 +67,8 @@ def test_people_at_a_terminal_see_a_bar(monkeypatch: pytest.MonkeyPatch, capsys:
 )
 def test_a_command_without_a_terminal_shows_that_it_works(command: str, line: str, tmp_path: Path) -> None:
     code = (
-        "import sys; from cruciform.cli import heartbeat, main; heartbeat.EVERY = 0.3; "
-        f"sys.argv = ['cruciform', *{command.split()!r}]; main.run()"
+        "import sys; from cruciform.cli import main; from cruciform.cli.shared import heartbeat; "
+        f"heartbeat.EVERY = 0.3; sys.argv = ['cruciform', *{command.split()!r}]; main.run()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

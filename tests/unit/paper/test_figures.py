@@ -126,7 +126,7 @@ def test_without_results_a_figure_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(LeftOut, match="needs a trained network"):
         FIGURES.get("filters")(Material(tmp_path))
     dense = Material(tmp_path, nn.Sequential(nn.Conv2d(3, 4, 3)), "dense")
-    with pytest.raises(LeftOut, match="no layer of basis filters"):
+    with pytest.raises(LeftOut, match="no layer with several filter groups"):
         FIGURES.get("filters")(dense)
 
 

@@ -32,4 +32,4 @@ def test_what_is_allowed_is_shown_of_starting_points_only(monkeypatch: pytest.Mo
     axes = drawn(monkeypatch, ["a", "b"], trained=trained)
     bands = [text for text in axes.get_legend_handles_labels()[1] if text.startswith("trainable")]
     assert bool(bands) is not trained
-    assert axes.get_title() == ("x: no verdict" if trained else "x: trainable")
+    assert axes.get_title() == ("x\nno verdict" if trained else "x\ntrainable")

@@ -75,7 +75,7 @@ def test_the_runs_of_a_race_may_be_of_several_processes_which_it_starts_by_itsel
 def test_the_first_layer_of_a_race_is_fitted_to_the_data_and_stays(
     data: Path, tmp_path: Path, changes: list[str]
 ) -> None:
-    from cruciform.nn.patches import whitening_kernel
+    from cruciform.nn.patch_whitening import whitening_kernel
     from cruciform.training.engine.sample_images import sample_images
     from cruciform.training.evaluate_run import trained_network
 

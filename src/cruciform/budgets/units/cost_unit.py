@@ -19,7 +19,7 @@ WHOLE = 1000  # amounts from here on are printed without decimals
 
 @dataclass(frozen=True)
 class Limit:
-    """The most that is allowed of a cost: an amount, or a fraction of what the dense network costs.
+    """A limit of a cost: an amount, or a fraction of the dense network's cost.
 
     Attributes:
         amount: The amount or fraction.

@@ -28,7 +28,7 @@ def bench(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Time networks in their fastest forms beside the fastest dense baseline of any engine.
+    """Time networks in their fastest forms beside the fastest dense baseline.
 
     Example: cruciform bench --suite vgg --target onnxruntime --batch 1 --batch 16
     """

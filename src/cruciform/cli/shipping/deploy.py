@@ -1,4 +1,4 @@
-"""``cruciform deploy``: a network in an engine, every layer in its fastest form, never slower than dense."""
+"""``cruciform deploy``: the fastest equal form of a network in an engine."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,7 +35,7 @@ def deploy(
     size: SizeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Time every equal form of every layer in the engine itself, and write the fastest network.
+    """Time every equal form of every layer in an engine; write the fastest network.
 
     Example: cruciform deploy vgg11_gmp_lr --target onnxruntime --batch 1 -o vgg11-lr-onnx
     """

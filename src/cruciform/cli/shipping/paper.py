@@ -112,7 +112,7 @@ def figures(
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
 ) -> None:
-    """Draw the paper's figures: published accuracies, our own counts, and what we measured, marked as such.
+    """Draw the paper's figures, with our own counts and measurements marked as such.
 
     Example: cruciform paper figures -o figures --model runs/cifar_fast_lr3_cifar10
     """
@@ -146,7 +146,7 @@ def timings(
     size: Annotated[int, typer.Option(min=32, help="Height and width of the image.")] = 224,
     as_json: JsonOption = False,
 ) -> None:
-    """Time every filter group of gmp-lr on this machine, interleaved on one thread, beside Caffe's published times.
+    """Time every filter group of gmp-lr beside Caffe's published times.
 
     The machine should be idle otherwise.
 

@@ -37,7 +37,7 @@ def predict(
     size: SizeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the best classes of every image into a Parquet file: every image once, even after a crash.
+    """Write the best classes of every image into a Parquet file, once per image.
 
     If it is interrupted, the same command resumes. An image that can't be read gets a row with the error.
 

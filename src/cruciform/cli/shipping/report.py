@@ -29,7 +29,7 @@ def report(
     size: SizeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write one self-contained HTML file: costs, conversion, gradients, training, filters, deployments.
+    """Write one self-contained HTML file about a network: costs, filters, training.
 
     Example: cruciform report runs/cifar_fast_lr3_cifar10 -o report.html
     """

@@ -20,7 +20,7 @@ SHORT = {"onnxruntime": "ort", "openvino": "ov", "executorch": "et", "aotinducto
 
 
 def describe(bench: Bench) -> dict[str, Any]:
-    """Returns a bench as plain data."""
+    """Return a bench as plain data."""
     return {
         "comparison": bench.suite.label,
         "target": bench.target,
@@ -36,7 +36,7 @@ def describe(bench: Bench) -> dict[str, Any]:
 
 
 def summarize(bench: Bench) -> dict[str, float]:
-    """Returns the realised fractions of a bench under short names, as ort_f32_b16_lr."""
+    """Return the realised fractions of a bench under short names, as ort_f32_b16_lr."""
     precision = TARGETS.get(bench.target).precision
     family = bench.target.removesuffix(f"-{precision}").replace("-", "_")
     threads = f"_t{bench.threads}" if bench.threads > 1 else ""
@@ -46,7 +46,7 @@ def summarize(bench: Bench) -> dict[str, float]:
 
 
 def check_result(path: Path, suite: Suite) -> None:
-    """Raises where a bench of a suite could not be recorded in a file, or in place of another's."""
+    """Raise where a bench of a suite could not be recorded in a file, or in place of another's."""
     if not path.is_file():
         return
     try:
@@ -59,7 +59,7 @@ def check_result(path: Path, suite: Suite) -> None:
 
 
 def record_bench(bench: Bench, path: Path, *, command: str, packages: Sequence[str]) -> None:
-    """Writes a bench into a file of results; parts that were there already stay, unless it is the same one."""
+    """Write a bench into a file of results; parts that were there already stay, unless it is the same one."""
     known = json.loads(read_text(path)) if path.is_file() else {"summary": {}, "details": {}}
     name = f"{bench.target}, batch {bench.batch}, {plural(bench.threads, 'thread')}"
     name = f"{bench.suite.label}, {name}" if bench.suite.label else name
@@ -82,7 +82,7 @@ def record_bench(bench: Bench, path: Path, *, command: str, packages: Sequence[s
 
 
 def read_parts(path: Path) -> list[dict[str, Any]]:
-    """Returns the parts of a file of results, each as ``describe`` has it."""
+    """Return the parts of a file of results, each as ``describe`` has it."""
     return list(json.loads(read_text(path))["details"].values())
 
 

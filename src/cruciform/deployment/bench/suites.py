@@ -18,7 +18,7 @@ AS: Final = " as "
 
 
 def build_suite_network(name: str) -> nn.Module:
-    """Returns a network of the zoo, or one of another library, as ``monai:UNet-3d as cross3``."""
+    """Return a network of the zoo, or one of another library, as ``monai:UNet-3d as cross3``."""
     torch.manual_seed(0)  # times do not depend on weights, but zeros and subnormal numbers can be faster or slower
     reference, _, scheme = name.partition(AS)
     if ":" not in reference:

@@ -1,8 +1,8 @@
-"""Does an engine compute what PyTorch does? Asked of inputs that differ, at several batch sizes.
+"""Compare the outputs of an engine with PyTorch's, on different inputs and at several batch sizes.
 
-An error is a fraction of the **range over inputs**: the widest difference that any one output element has between two
-inputs. The range over classes would not do: a network that gives every input the same answer has one too, and there
-any engine would pass.
+Errors are fractions of the **range over inputs**: the largest difference of any one output element between two
+inputs. The range over classes is no substitute: a network that returns the same output for every input has one too,
+and any engine would pass.
 """
 
 from dataclasses import dataclass
@@ -18,22 +18,22 @@ from cruciform.deployment.targets.target import EXACT, Engine, Target
 from cruciform.errors import DeployError, first_line
 
 INPUTS = 8
-"""Inputs at each batch size; one batch at least."""
+"""Inputs at each batch size, at least one batch."""
 ROUNDING = {"f32": 1e-6}
-"""Rounding errors of a whole network as a fraction of its largest output, by precision; ``COARSE`` for others."""
+"""Rounding error of a network as a fraction of its largest output, by precision; ``COARSE`` for all others."""
 COARSE = 1e-2
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How closely an engine was seen to compute what PyTorch does.
+    """The largest difference between an engine and PyTorch.
 
     Attributes:
         error: The largest difference of an output, as a fraction of ``scale``.
-        scale: The range over inputs; where it is not resolved, that of all outputs.
-        resolved: Whether the range over inputs is wide enough for the tolerance, given how numbers are rounded.
+        scale: The range over inputs; where it is not resolved, the range of all outputs.
+        resolved: Whether the range over inputs is large enough to check the tolerance despite rounding.
         batches: The batch sizes that were compared.
-        refused: Batch sizes that the network or the engine does not take, and why.
+        refused: Batch sizes that the network or engine does not support, with the error.
         expected: PyTorch's outputs.
     """
 
@@ -47,18 +47,18 @@ class Comparison:
 
 def compare(model: nn.Module, engine: Engine, images: NDArray[Any], *, batch: int, target: Target,
             name: str) -> Comparison:  # fmt: skip
-    """Compares an engine with PyTorch at batch sizes 1, the given one, and a third.
+    """Compare an engine with PyTorch at batch sizes 1, the given one, and a third.
 
     Args:
         model: The network, in evaluation mode.
-        engine: What shall compute the same.
-        images: Inputs that differ; all of them are run at the given batch size, a few at the others.
-        batch: The given size.
-        target: Says how exactly it computes.
-        name: Of the engine.
+        engine: The engine.
+        images: Different inputs; all are run at the given batch size, a few at the others.
+        batch: The given batch size.
+        target: The engine's target, for its tolerance.
+        name: The name of the engine, for errors.
 
     Raises:
-        DeployError: The engine computes something else, or what the network itself computes depends on the batch size.
+        DeployError: The outputs differ, or the network's own outputs depend on the batch size.
     """
     third = batch + 1 if batch > 1 else 3
     sizes = {batch, 1, min(2, third), third} if batch == 1 else {batch, 1, third}
@@ -68,7 +68,7 @@ def compare(model: nn.Module, engine: Engine, images: NDArray[Any], *, batch: in
         raise DeployError(f"{_title(model)} returns NaN or Inf, so that no engine can be compared with it")
     spread, largest = range_over_inputs(expected), float(np.abs(expected).max(initial=0.0))
     resolved = spread * target.tolerance > ROUNDING.get(target.precision, COARSE) * largest
-    # Where inputs make no difference, what is far off is still seen.
+    # If outputs do not depend on the input, large errors are still found.
     scale = spread if resolved else float(np.ptp(expected)) or largest or 1.0
     errors: dict[int, float] = {}
     refused: dict[int, str] = {}
@@ -76,7 +76,7 @@ def compare(model: nn.Module, engine: Engine, images: NDArray[Any], *, batch: in
         some = images if size == batch else images[: max(INPUTS, size)]
         try:
             own, found = (run_in_batches(run, some, size) for run in (pytorch(model), engine))
-        except Exception as error:  # others raise whatever they meet
+        except Exception as error:  # engines raise any exception
             if size == batch:
                 raise DeployError(f"{name} does not run at batch size {size}: {first_line(error)}") from error
             refused[size] = first_line(error)
@@ -94,9 +94,9 @@ def compare(model: nn.Module, engine: Engine, images: NDArray[Any], *, batch: in
 
 
 def check_inputs(count: int, size: tuple[int, ...], *, seed: int = 1) -> NDArray[Any]:
-    """Returns inputs that a network tells apart: noise of every grain, from single pixels to whole images.
+    """Return inputs that a network distinguishes: noise at every scale, from single pixels to whole images.
 
-    Noise of single pixels alone is much the same to a network that pools it.
+    Per-pixel noise alone looks much the same to a network that pools.
     """
     generator = torch.Generator().manual_seed(seed)
     made = []
@@ -109,7 +109,7 @@ def check_inputs(count: int, size: tuple[int, ...], *, seed: int = 1) -> NDArray
 
 
 def pytorch(model: nn.Module) -> Engine:
-    """Returns what runs a network in PyTorch, as an engine."""
+    """Return a network in PyTorch as an engine."""
 
     def run(images: NDArray[Any]) -> NDArray[Any]:
         with torch.no_grad():
@@ -120,18 +120,18 @@ def pytorch(model: nn.Module) -> Engine:
 
 
 def run_in_batches(run: Engine, images: NDArray[Any], size: int) -> NDArray[Any]:
-    """Returns the outputs for all images that fill batches of a size, from copies: some networks write over them."""
+    """Return the outputs of all full batches; images are copied because some networks overwrite them."""
     whole = len(images) - len(images) % size
     return np.concatenate([run(images[first : first + size].copy()) for first in range(0, whole, size)])
 
 
 def range_over_inputs(outputs: NDArray[Any]) -> float:
-    """Returns the widest range that an output element has over inputs."""
+    """Return the largest range of an output element over inputs."""
     return float(np.ptp(outputs, axis=0).max(initial=0.0))
 
 
 def largest_difference(found: NDArray[Any], expected: NDArray[Any]) -> float:
-    """Returns the largest absolute difference, over as many inputs as there are of both."""
+    """Return the largest absolute difference over the inputs that both have."""
     if found.shape[1:] != expected.shape[1:]:
         raise DeployError(f"the engine's output has shape {found.shape[1:]}, PyTorch's {expected.shape[1:]}")
     both = min(len(found), len(expected))

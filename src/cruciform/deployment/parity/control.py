@@ -1,4 +1,4 @@
-"""The control of a comparison: would a wrong layer be seen at all? The weights that count least are replaced."""
+"""The control of a comparison: would a wrong layer be noticed? The least important weights are randomized."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,22 +12,22 @@ from torch.func import functional_call
 from cruciform.deployment.parity.compare import largest_difference, run_in_batches
 
 WEAKEST = 3
-"""Weights that are replaced, one after the other: those that outputs depend on least, by their gradients."""
+"""How many weight tensors are randomized, one at a time: those with the least influence, by gradient."""
 
 
 def sabotage(
     model: nn.Module, images: NDArray[Any], expected: NDArray[Any], batch: int
 ) -> tuple[str | None, float | None]:
-    """Replaces each of the weights that count least by random ones.
+    """Randomize the least important weights, one tensor at a time.
 
     Args:
-        model: The network, in evaluation mode, which is left as it is.
-        images: Inputs that differ.
+        model: The network, in evaluation mode; it is not changed.
+        images: Different inputs.
         expected: Its outputs.
         batch: The batch size.
 
     Returns:
-        The weights that changed the outputs least, and by how much; None where no output depends on weights.
+        The weights that changed the outputs least, and the largest change; None where no output depends on weights.
     """
     weights = {name: value for name, value in model.named_parameters() if is_matrix(value)}
     changes: dict[str, float] = {}
@@ -47,7 +47,7 @@ def _run(model: nn.Module, weights: Mapping[str, Tensor], images: NDArray[Any]) 
 
 
 def _from_the_weakest(model: nn.Module, weights: Mapping[str, Tensor], images: Tensor) -> list[str]:
-    """Returns the names of weights, from those that outputs depend on least; without those that are not used."""
+    """Return the names of weights in order of their influence, the least first, without unused ones."""
     free = {name: value.detach().clone().requires_grad_() for name, value in weights.items()}
     try:
         with torch.enable_grad():
@@ -64,16 +64,16 @@ def _from_the_weakest(model: nn.Module, weights: Mapping[str, Tensor], images: T
 
 
 def is_matrix(value: Tensor) -> bool:
-    """Returns whether a parameter is a layer's weights, and not one number for each of its channels."""
+    """Return whether a parameter is a weight matrix or kernel, not one number per channel."""
     return value.is_floating_point() and sum(length > 1 for length in value.shape) > 1
 
 
 def typical_size(weight: Tensor) -> float:
-    """Returns the root mean square of weights; where all are 0, that of ordinary initial ones."""
+    """Return the RMS of weights; where all are 0, that of usual initial weights."""
     return float(weight.detach().square().mean().sqrt()) or weight[0].numel() ** -0.5
 
 
 def random_like(weight: Tensor) -> Tensor:
-    """Returns random weights of the same shape and size."""
+    """Return random weights of the same shape and RMS."""
     drawn = torch.randn(weight.shape, generator=torch.Generator().manual_seed(0), dtype=weight.dtype)
     return drawn * typical_size(weight)

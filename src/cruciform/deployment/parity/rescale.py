@@ -1,9 +1,8 @@
-"""A copy of a network with every layer's weights scaled so that its outputs differ from one input to another.
+"""A copy of a network with rescaled weights, so that its outputs differ between inputs.
 
-What is built from it has the same operations as what is built from the network, so that an engine can be compared with
-PyTorch on it where the network's own outputs show nothing: an untrained one may shrink its signals by a factor at each
-layer, or multiply whole blocks by 0. Weights are scaled by one number for each tensor, so that those which are equal,
-or 0 among others, stay so: how a network is rewritten may depend on it.
+It is exported with the same operations as the network, so an engine can be compared with PyTorch on it where the
+network's own outputs carry no information: an untrained network may shrink its signal at each layer, or multiply whole
+blocks by 0. Each tensor is scaled by one factor, so weights that are equal or 0 stay so: rewrites may depend on that.
 """
 
 import copy
@@ -19,18 +18,18 @@ from cruciform.errors import DeployError, first_line, reraise_as
 from cruciform.nn.composite import CompositeConv
 
 SMALL = 0.1
-"""Factors of channels or blocks with a smaller root mean square than this are scaled to 1."""
+"""Per-channel or per-block scales with a smaller RMS than this are rescaled to 1."""
 
 
 def rescaled(model: nn.Module, images: Tensor) -> nn.Module:
-    """Returns a copy of a network, in evaluation mode, whose layers all put out a spread over inputs of about 1.
+    """Return a copy in evaluation mode whose layer outputs have a standard deviation over inputs of about 1.
 
     Args:
-        model: The network, which is left as it is.
-        images: Inputs that differ, several of them.
+        model: The network; it is not changed.
+        images: Several different inputs.
 
     Raises:
-        DeployError: It can't be run so, or puts out NaN or Inf then.
+        DeployError: The copy fails, or returns NaN or Inf.
     """
     made = copy.deepcopy(model).eval()
     with torch.no_grad(), reraise_as(DeployError, lambda error: f"its weights can't be rescaled: {first_line(error)}"):
@@ -52,7 +51,7 @@ def rescaled(model: nn.Module, images: Tensor) -> nn.Module:
 
 
 class _Once:
-    """Changes a module when it first runs, and lets it run again: what follows reads what the changed one puts out."""
+    """A hook that changes a module on its first call and runs it again, so that later layers read the new output."""
 
     def __init__(self, change_: Any) -> None:
         self._change_: Any = change_
@@ -67,7 +66,7 @@ class _Once:
 
 
 def _scale_(layer: nn.Module, inputs: Tensor, output: Tensor) -> None:
-    """Scales a layer's last weights to a spread over inputs of 1; draws those that are 0."""
+    """Scale a layer's last weights to an output std over inputs of 1; draw weights that are all 0."""
     zero = [value for value in layer.parameters(recurse=False) if is_matrix(value) and not value.any()]
     for value in zero:
         value.copy_(random_like(value))
@@ -78,7 +77,7 @@ def _scale_(layer: nn.Module, inputs: Tensor, output: Tensor) -> None:
 
 
 def _estimate_(norm: nn.Module, inputs: Tensor, output: Tensor) -> None:
-    """Gives a batch norm the statistics of what it reads."""
+    """Set the running statistics of a batch norm to those of its input."""
     axes = [axis for axis in range(inputs.ndim) if axis != 1]
     if isinstance(norm.running_mean, Tensor) and isinstance(norm.running_var, Tensor):
         norm.running_mean.copy_(inputs.mean(axes))

@@ -1,8 +1,7 @@
-"""What is shipped is verified: compared with PyTorch, and the comparison itself proved able to fail.
+"""Verify an artifact: compare it with PyTorch, and prove that the comparison can fail.
 
-The control: the weights of the layer that counts least are replaced by random ones, and the outputs must change by far
-more than what is allowed. Where they do not, or where the outputs hardly differ from one input to another, the same
-build of the network is compared on rescaled weights, too.
+The control: the least important weights are randomized, and the outputs must change by far more than the tolerance.
+If they do not, or if the outputs hardly differ between inputs, the same build is also compared on rescaled weights.
 """
 
 import tempfile
@@ -24,22 +23,22 @@ from cruciform.errors import DeployError
 from cruciform.measure.state_guard import in_mode
 
 POWER = 10
-"""How many times what is allowed in float32 the control must change the outputs by."""
+"""The control must change the outputs by this multiple of the float32 tolerance."""
 
 
 @dataclass(frozen=True)
 class Parity:
-    """How an engine was seen to compute what PyTorch does.
+    """The result of a verification.
 
     Attributes:
         error: The largest difference of an output, as a fraction of the range over inputs.
         batches: The batch sizes that were compared.
-        refused: Batch sizes that the network or the engine does not take, and why.
-        control: The smallest change of outputs, in the same measure, by random weights in one layer; None where no
-            output depends on weights.
-        weakest: Those weights.
-        resolved: Whether outputs differ enough from one input to another.
-        rescaled: Why it was compared on rescaled weights; None where it was on the network's own.
+        refused: Batch sizes that the network or engine does not support, with the error.
+        control: The smallest change of outputs by random weights in one layer, in the same unit; None where outputs do
+            not depend on weights.
+        weakest: The name of those weights.
+        resolved: Whether outputs differ enough between inputs.
+        rescaled: Why rescaled weights were used; None where the network's own were.
     """
 
     error: float
@@ -52,7 +51,7 @@ class Parity:
 
     @property
     def doubt(self) -> str | None:
-        """Why the comparison says little; None where it would have shown any one layer that is wrong."""
+        """Why the comparison is weak; None where it would have found any one wrong layer."""
         if not self.resolved:
             return "its outputs hardly differ from one input to another"
         if self.control is not None and self.control < POWER * EXACT:
@@ -61,13 +60,13 @@ class Parity:
 
     @property
     def verified(self) -> str:
-        """In words, what it was verified on."""
+        """What it was verified on, in words."""
         if self.doubt:
             return f"only in part: {self.doubt}"
         return f"on rescaled weights, because {self.rescaled}" if self.rescaled else "on its own weights"
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns what the report says."""
+        """Return the entries of the report."""
         return {
             "largest_error": self.error,
             "verified": self.verified,
@@ -79,20 +78,20 @@ class Parity:
 
 
 def verify(model: nn.Module, graph: GraphModule, engine: Engine, build: Build, setting: EngineSettings) -> Parity:
-    """Compares what is to be shipped with PyTorch.
+    """Compare an artifact with PyTorch.
 
     Args:
         model: The network.
-        graph: What the engine's file was written from.
-        engine: What runs that file.
+        graph: The graph that the engine's file was written from.
+        engine: The engine.
         build: How the network was built.
-        setting: Where it shall run.
+        setting: The engine and batch size.
 
     Raises:
-        DeployError: They compute something else; or it can't be told, not even on rescaled weights.
+        DeployError: The outputs differ, or the comparison shows nothing even on rescaled weights.
     """
     name = setting.target.name
-    seen = setting.target.images  # in 8 bits noise is beyond the ranges of real images
+    seen = setting.target.images  # in int8 noise exceeds the calibrated ranges
     images = check_inputs(max(INPUTS, setting.batch + 1), setting.input_size) if seen is None else seen
     with in_mode(model, training=False):
         own = _examine(model, graph, engine, images, setting, name)
@@ -124,7 +123,7 @@ def _examine(
     found = compare(model, engine, images, batch=batch, target=target, name=name)
     few = images[: max(INPUTS, batch + 1)]
     if target.tolerance > EXACT:
-        # One wrong layer of many may be within what 8 bits are allowed; what they are written from is exact.
+        # One wrong layer of many may be within the int8 tolerance; the graph that it is quantized from must be exact.
         compare(model, pytorch(graph), few, batch=batch, target=TARGETS.get("torch"), name="the rewritten graph")
     weakest, change = sabotage(model, few, found.expected, batch)
     control = None if change is None else change / found.scale

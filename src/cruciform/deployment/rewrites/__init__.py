@@ -1,1 +1,1 @@
-"""Exact rewrites of a network's graph: the same function, other arithmetic."""
+"""Exact rewrites of a network's graph: the same function with faster arithmetic."""

@@ -1,4 +1,4 @@
-"""A network's graph in evaluation, in the plainest operations that say the same."""
+"""Export a network in evaluation mode as a graph of plain operations."""
 
 import operator
 
@@ -22,7 +22,7 @@ from cruciform.measure.state_guard import in_mode
 
 
 def capture(model: nn.Module, input_size: tuple[int, ...], *, batch: int = 2) -> GraphModule:
-    """Returns the graph of a network in evaluation, without operations that change their input, batch norm folded."""
+    """Return the graph of a network in evaluation mode, without in-place operations and with batch norm folded."""
     with in_mode(model, training=False):
         program = export(model, input_size, batch=batch)
     with without_warnings():
@@ -31,11 +31,11 @@ def capture(model: nn.Module, input_size: tuple[int, ...], *, batch: int = 2) ->
         raise DeployError(f"torch.export returned a {type(graph).__name__}, not a GraphModule")
     for node in list(graph.graph.nodes):
         if node.target is aten.copy_.default and node.args[0].op == "placeholder":
-            graph.graph.erase_node(node)  # nobody shall find his images changed; some engines return them, too
+            graph.graph.erase_node(node)  # must not overwrite the caller's images; some engines also return them
         elif node.target is aten._native_batch_norm_legit_no_training.default:
             fold_norm_(graph, before_pooling_(graph, plain_norm(graph, node)))
         elif node.target is aten.view.default:
-            node.target = aten.reshape.default  # a view holds for one order in memory only
+            node.target = aten.reshape.default  # a view is valid for one memory format only
         if node.target is aten.reshape.default:
             _leave_images_free_(node)
         elif node.target is aten.adaptive_max_pool2d.default:
@@ -48,7 +48,7 @@ def capture(model: nn.Module, input_size: tuple[int, ...], *, batch: int = 2) ->
 
 
 def _leave_images_free_(node: Node) -> None:
-    """Lets a reshape find the number of images by itself, so that a part of the graph makes sense alone."""
+    """Let a reshape infer the batch size, so that parts of the graph run on their own."""
     shape = node.args[1]
     sizes = list(shape) if isinstance(shape, list | tuple) else []
     if len([size for size in sizes if not isinstance(size, int) or size == -1]) == 1:
@@ -56,7 +56,7 @@ def _leave_images_free_(node: Node) -> None:
 
 
 def _share_the_slope_(graph: GraphModule, node: Node) -> None:
-    """Writes a PReLU with one slope for all channels as a leaky ReLU, which engines do many times faster."""
+    """Rewrite a PReLU with equal slopes as a leaky ReLU, which engines run many times faster."""
     given = node.args[1]
     if not is_constant(given):
         return
@@ -69,7 +69,7 @@ def _share_the_slope_(graph: GraphModule, node: Node) -> None:
 
 
 def _pool_globally_(graph: GraphModule, node: Node) -> None:
-    """Writes the maximum of whole maps as an ordinary pooling, which engines have in their own order of memory."""
+    """Rewrite global max pooling as ordinary pooling, which engines have in their own memory format."""
     source, size = node.args[0], node.args[1]
     if not isinstance(source, Node) or list(size) != [1, 1]:  # type: ignore[arg-type]
         return

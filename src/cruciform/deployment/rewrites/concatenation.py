@@ -1,8 +1,8 @@
-"""Exact rewrites of the concatenations that layers of basis filters end in: the same function, other arithmetic.
+"""Exact rewrites of the concatenations at the end of low-rank layers.
 
-What follows a concatenation works on each channel by itself more often than not (activation, pooling, batch norm), so
-it may as well be done before, where engines fuse it with the convolution; a concatenation within another need not be
-made; nor need one that only convolutions read, for a convolution of it is a sum of convolutions.
+Operations after a concatenation are mostly channel-wise (activation, pooling, batch norm), so they can run before it,
+where engines fuse them with the convolution. A concatenation inside another is redundant; so is one that only
+convolutions read, because a convolution of it is a sum of convolutions.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,23 +30,23 @@ from cruciform.deployment.rewrites.graph import (
 from cruciform.deployment.rewrites.norm import fold_norm_, norms_of_parts
 
 Rewrite = Literal["concat", "tail", "split"]
-"""concat: as the layer is written; tail: channel-wise operations before the concatenation, and none within another;
-split: besides, none where only convolutions read it."""
+"""concat: the layer unchanged; tail: channel-wise operations before the concatenation, nested ones merged; split: also
+no concatenation where only convolutions read it."""
 
 
 def concatenations(graph: GraphModule) -> Iterator[tuple[str, Node]]:
-    """Yields the layers that end in a concatenation of convolutions along the channels, and the node."""
+    """Yield the layers that end in a concatenation of convolutions along the channels, and the node."""
     for node in graph.graph.nodes:
         if node.target is CAT and axis_of(node) == 1 and (layer := _layer_of(node)):
             yield layer, node
 
 
 def rewrite_(graph: GraphModule, forms: Mapping[str, Rewrite]) -> GraphModule:
-    """Rewrites the concatenations of some layers, in place.
+    """Rewrite the concatenations of some layers, in place.
 
     Args:
-        graph: What ``capture`` gave.
-        forms: A rewrite for layers by name; others stay as they are.
+        graph: A graph from ``capture``.
+        forms: The rewrite of layers by name; others stay unchanged.
     """
     for layer, node in list(concatenations(graph)):
         form = forms.get(layer, "concat")
@@ -59,7 +59,7 @@ def rewrite_(graph: GraphModule, forms: Mapping[str, Rewrite]) -> GraphModule:
 
 
 def push_down_(graph: GraphModule, node: Node, *, behind: Callable[[Node], bool]) -> Node | None:
-    """Moves a concatenation behind some operations; returns it where it ends up, None where another swallowed it."""
+    """Move a concatenation after some operations; return it, or None where another absorbed it."""
     while True:
         readers = list(node.users)
         if behind is is_channelwise and readers and all(_joins(reader, node) for reader in readers):
@@ -83,7 +83,7 @@ def push_down_(graph: GraphModule, node: Node, *, behind: Callable[[Node], bool]
 
 
 def _split_readers_(graph: GraphModule, node: Node, widths: list[int]) -> None:
-    """Lets convolutions read the parts of a concatenation, each with its slice of their kernel, and add up."""
+    """Replace convolutions of a concatenation by sums of convolutions of its parts."""
     readers = list(node.users)
     if not readers or not all(_is_dense_convolution_of(reader, node) for reader in readers):
         return

@@ -1,15 +1,15 @@
-"""A network in two: up to where an image has become one vector, and what is made of all vectors together."""
+"""Split a network where each image has become one vector: the trunk and the head."""
 
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
 
 def cut(graph: GraphModule) -> tuple[GraphModule, GraphModule | None, int]:
-    """Cuts a network behind the first vector that everything else is computed from.
+    """Split a network after the first vector that everything later is computed from.
 
     Returns:
-        The part before, with the vector as its result; the part behind, None where there is nothing; the vector's
-        length, 0 where the network was left whole because there is no such place.
+        The trunk, which returns the vector; the head, None where nothing follows; the length of the vector, 0 where
+        there is no such place and the network was not split.
     """
     nodes = list(graph.graph.nodes)
     for place, node in enumerate(nodes):

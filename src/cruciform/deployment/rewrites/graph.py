@@ -1,4 +1,4 @@
-"""A network as a graph of tensor operations: torch's export, and what all rewrites of such a graph use."""
+"""Export a network as a graph of tensor operations, and helpers for rewriting it."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -27,53 +27,53 @@ CHANNELWISE = frozenset({
     aten.avg_pool2d.default, aten.avg_pool3d.default, aten.adaptive_avg_pool2d.default,
     aten.adaptive_avg_pool3d.default,
 })  # fmt: skip
-"""Operations on every channel by itself, whose first argument is what they work on."""
+"""Channel-wise operations whose first argument is their input."""
 
 
 def is_norm(node: Node) -> bool:
-    """Returns whether a node is a batch norm."""
+    """Return whether a node is a batch norm."""
     return node.target is NORM
 
 
 def is_channelwise(node: Node) -> bool:
-    """Returns whether a node does the same to every channel by itself."""
-    # An instance norm does so without weights and statistics of its own; it has one of each for every channel.
+    """Return whether a node is a channel-wise operation."""
+    # An instance norm is, if it has no weights and no running statistics.
     return node.target in CHANNELWISE or (node.target is INSTANCE_NORM and not any(node.args[1:5]))
 
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Keeps the remarks of torch's exporters about themselves off people's terminals."""
+    """Suppress warnings of torch's exporters."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def export(model: nn.Module, input_size: tuple[int, ...], *, batch: int = 2, exactly: bool = False) -> ExportedProgram:
-    """Returns torch's own export of a network.
+    """Export a network with torch.export.
 
     Args:
         model: The network.
-        input_size: Of one image.
-        batch: Images at a time; the number stays free, but for one image, of which torch knows no other number.
-        exactly: Whether it is for this number of images alone.
+        input_size: Channels and spatial size of one image.
+        batch: The batch size to trace with. It stays dynamic, except for 1, which torch.export makes static.
+        exactly: Whether to make the batch size static.
     """
     example = torch.zeros(batch, *input_size)
     free = None if exactly or batch == 1 else ({0: torch.export.Dim.DYNAMIC},)
     try:
         with torch.no_grad(), without_warnings():
             return torch.export.export(model, (example,), dynamic_shapes=free, strict=False)
-    except Exception as error:  # it raises whatever it meets in the network's own code
+    except Exception as error:  # it raises any exception of the network's code
         raise DeployError(f"torch.export can't trace this network: {first_line(error)}") from error
 
 
 def is_constant(node: Any) -> TypeGuard[Node]:
-    """Whether a node stands for a tensor of the network's, and not for one that is computed at each run."""
+    """Return whether a node is a parameter or buffer, not a computed value."""
     return isinstance(node, Node) and node.op == "get_attr"
 
 
 def constant(graph: GraphModule, node: Any) -> Tensor:
-    """Returns the tensor that a node stands for, one of the network's weights."""
+    """Return the tensor of a parameter or buffer node."""
     value: Any = graph
     for name in str(node.target).split("."):
         value = getattr(value, name)
@@ -83,7 +83,7 @@ def constant(graph: GraphModule, node: Any) -> Tensor:
 
 
 def new_constant(graph: GraphModule, name: str, value: Tensor, *, replace: bool = False) -> Node:
-    """Keeps a tensor in a graph under a name; returns the node that stands for it."""
+    """Add a tensor to a graph as a buffer; return its node."""
     path, _, last = name.rpartition(".")
     owner = graph.get_submodule(path) if path else graph
     if replace and hasattr(owner, last):
@@ -93,43 +93,43 @@ def new_constant(graph: GraphModule, name: str, value: Tensor, *, replace: bool 
 
 
 def readers_of(graph: GraphModule, name: str) -> int:
-    """Returns how many nodes read a tensor of a graph."""
+    """Return how many nodes read a parameter or buffer."""
     return sum(len(node.users) for node in graph.graph.nodes if node.op == "get_attr" and node.target == name)
 
 
 def put_in_place(graph: GraphModule, old: Node, new: Node) -> None:
-    """Lets all readers of a node read another in its place."""
+    """Replace a node by another for all its users."""
     new.meta["val"] = old.meta.get("val")
     old.replace_all_uses_with(new)
     graph.graph.erase_node(old)
 
 
 def parts_of(node: Any) -> list[Node]:
-    """Returns what a concatenation joins."""
+    """Return the inputs of a concatenation."""
     parts = node.args[0]
     return [part for part in parts if isinstance(part, Node)] if isinstance(parts, list | tuple) else []
 
 
 def axis_of(node: Node) -> int:
-    """Returns the axis of a concatenation."""
+    """Return the axis of a concatenation."""
     axis = node.args[1] if len(node.args) > 1 else 0
     return int(str(axis)) % int(node.meta["val"].ndim)
 
 
 def channels_of(node: Node) -> int:
-    """Returns how many channels a node's result has."""
+    """Return the number of channels of a node's output."""
     return int(node.meta["val"].shape[1])
 
 
 def function_of(node: Node) -> Callable[..., Any]:
-    """Returns what a node calls."""
+    """Return the function that a node calls."""
     if not callable(node.target):
         raise DeployError(f"{node.target} can't be called")
     return node.target
 
 
 def tidied(graph: GraphModule) -> GraphModule:
-    """Returns a graph without what nobody reads, checked and ready to run."""
+    """Remove dead code from a graph, check and recompile it."""
     graph.graph.eliminate_dead_code()
     graph.graph.lint()
     graph.recompile()

@@ -1,8 +1,8 @@
-"""One ONNX graph that takes images one by one through its first part, and all of them together through the second.
+"""An ONNX graph that runs the trunk image by image and the head on the whole batch.
 
-The maps of one image fit the processor's caches where those of a batch do not; fully connected layers, which read
-their weights once a batch, still see the batch. The number of images stays free. (ONNX's ``Scan``; the weights lie
-inside its body, for ONNX Runtime brings only those into its own order of memory.)
+The feature maps of one image fit the caches where those of a batch do not; linear layers, which read their weights once
+per batch, still get the batch. The batch size stays dynamic. (ONNX's ``Scan``; the weights are inside its body, because
+ONNX Runtime converts only those to its own memory format.)
 """
 
 from typing import TYPE_CHECKING
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def image_by_image(trunk: "ModelProto", head: "ModelProto | None") -> "ModelProto":
-    """Joins two networks.
+    """Join two ONNX graphs.
 
     Args:
-        trunk: Takes exactly one image, with its axis of images; gives one result with such an axis.
-        head: Takes the trunk's results for any number of images; None where there is nothing more to do.
+        trunk: Takes a batch of one image and returns a batch of one result.
+        head: Takes the trunk's results of any batch size; None where nothing follows.
     """
     import numpy as np
     from onnx import compose, helper

@@ -1,4 +1,4 @@
-"""Fully connected layers as convolutions of maps of one pixel: the same sums, which some engines do faster."""
+"""Linear layers as 1×1 convolutions: the same sums, which some engines run faster."""
 
 from torch.fx import GraphModule, Node
 
@@ -17,12 +17,12 @@ CONVOLVE = {3: aten.conv1d.default, 4: aten.conv2d.default, 5: aten.conv3d.defau
 
 
 def linear_as_convolution_(graph: GraphModule) -> bool:
-    """Rewrites the fully connected layers that read maps of one pixel, directly or through each other, in place.
+    """Rewrite linear layers that read 1×1 feature maps, directly or through each other, in place.
 
     Returns:
         Whether there were any.
     """
-    maps: dict[Node, Node] = {}  # a vector for each image -> the same as maps of one pixel
+    maps: dict[Node, Node] = {}  # a vector per image -> the same as 1×1 feature maps
     found = False
     for node in list(graph.graph.nodes):
         source = node.args[0] if node.args and isinstance(node.args[0], Node) else None
@@ -64,7 +64,7 @@ def _convolution(graph: GraphModule, node: Node, pixel: Node) -> Node:
 
 
 def _rank_of(node: Node) -> int:
-    """Returns in how many directions maps extend; what was made here has no example, but says so itself."""
+    """Return the number of spatial axes, from the example value or the note that ``_convolution`` left."""
     while "val" not in node.meta and "rank" not in node.meta:
         node = node.all_input_nodes[0]
     return int(node.meta["rank"]) if "rank" in node.meta else int(node.meta["val"].ndim) - 2

@@ -1,9 +1,8 @@
-"""Lines and planes through volumes as convolutions of maps, where two axes of a volume become one: the same sums.
+"""3-D convolutions with kernels along one or two axes as 2-D convolutions: the same sums.
 
-A volume (d, h, w) is also a map of d rows and h·w columns; its memory stays as it is. There a step along h is a step by
-w columns, so that a k×k×1 kernel is a k×k kernel whose columns are w apart, and rows of zeros around h are zeros in
-front of and behind the columns. A 1×1×k kernel is a 1×k kernel on d·h rows. Some engines have a fast order of memory
-for maps only.
+A volume (d, h, w) is also a map of d rows and h·w columns, with the same memory. A step along h is then a step of w
+columns, so a k×k×1 kernel is a k×k kernel with a dilation of w along the columns, and zero padding along h is zero
+padding of the columns. A 1×1×k kernel is a 1×k kernel on d·h rows. Some engines have a fast memory format for 2-D only.
 """
 
 from typing import NamedTuple
@@ -27,20 +26,20 @@ from cruciform.deployment.rewrites.graph import (
 )
 
 FEWEST = 32
-"""Channels of the input: below, it did not pay in ONNX Runtime, which fills its order of memory up with zeros."""
+"""Input channels; with fewer it was not faster in ONNX Runtime, whose memory format pads channels with zeros."""
 
 POOLINGS = frozenset({aten.max_pool3d.default, aten.avg_pool3d.default, aten.adaptive_avg_pool3d.default})
 
 
 class MapConvolution(NamedTuple):
-    """A convolution of a volume as one of maps.
+    """A 3-D convolution as a 2-D one.
 
     Attributes:
-        size: The rows and columns of its maps.
-        kernel: Of two axes.
-        stride: Along both.
-        padding: Along both.
-        dilation: Along both.
+        size: Rows and columns of the 2-D input.
+        kernel: The 2-D kernel.
+        stride: The 2-D stride.
+        padding: The 2-D padding.
+        dilation: The 2-D dilation.
     """
 
     size: tuple[int, int]
@@ -51,7 +50,7 @@ class MapConvolution(NamedTuple):
 
 
 def volumes_as_maps_(graph: GraphModule, input_size: tuple[int, ...]) -> bool:
-    """Rewrites the convolutions of volumes that can be ones of maps, in place.
+    """Rewrite 3-D convolutions as 2-D ones where possible, in place.
 
     Returns:
         Whether there were any.
@@ -68,7 +67,7 @@ def volumes_as_maps_(graph: GraphModule, input_size: tuple[int, ...]) -> bool:
 
 
 def _find_sizes_(graph: GraphModule, input_size: tuple[int, ...]) -> None:
-    """Notes what every node gives for some images: earlier rewrites have left nodes of which it is not known."""
+    """Annotate every node with its output shape, which earlier rewrites left unknown."""
     inputs = {node: node.meta.get("val") for node in graph.graph.find_nodes(op="placeholder")}
     with without_warnings():
         FakeTensorProp(graph, FakeTensorMode(allow_non_fake_inputs=True)).propagate(torch.zeros(2, *input_size))
@@ -94,7 +93,7 @@ def _as_maps(graph: GraphModule, node: Node) -> MapConvolution | None:
 
 
 def _three(node: Node, index: int, default: int) -> tuple[int, ...]:
-    """Returns an argument for each of the three axes."""
+    """Return an argument for each of the three axes."""
     value = node.args[index] if len(node.args) > index else default
     numbers = tuple(int(str(number)) for number in value) if isinstance(value, list | tuple) else (int(str(value)),)
     return numbers * 3 if len(numbers) == 1 else numbers

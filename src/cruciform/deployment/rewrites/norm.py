@@ -1,4 +1,4 @@
-"""Batch norm in evaluation is a scale and a shift of every channel: folded into the convolution before it."""
+"""Fold batch norm, in evaluation mode a scale and shift per channel, into the convolution before it."""
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from cruciform.deployment.rewrites.graph import (
 
 
 def plain_norm(graph: GraphModule, node: Node) -> Node:
-    """Writes a batch norm as one operation with one result; its other results are for training."""
+    """Rewrite a batch norm as an operation with one output; the others are for training."""
     x, weight, bias, mean, variance, momentum, epsilon = node.args
     with graph.graph.inserting_before(node):
         norm = graph.graph.call_function(NORM, (x, weight, bias, mean, variance, False, momentum, epsilon, False))
@@ -30,9 +30,9 @@ def plain_norm(graph: GraphModule, node: Node) -> Node:
 
 
 def before_pooling_(graph: GraphModule, node: Node) -> Node:
-    """Moves a batch norm in front of the max pooling that it reads, where it can be folded; returns it.
+    """Move a batch norm before the max pooling that it reads, where it can be folded; return it.
 
-    With scales above 0 the largest of some numbers stays the largest.
+    Positive scales preserve the maximum.
     """
     pool = node.args[0]
     if not isinstance(pool, Node) or pool.target not in MAX_POOLINGS or len(pool.users) != 1:
@@ -50,20 +50,20 @@ def before_pooling_(graph: GraphModule, node: Node) -> Node:
 
 
 def fold_norm_(graph: GraphModule, node: Node) -> None:
-    """Folds a batch norm into the convolution before it, where nobody else reads that."""
+    """Fold a batch norm into the convolution before it, if that has no other reader."""
     source = node.args[0]
     if not isinstance(source, Node) or source.target not in CONVOLUTIONS or len(source.users) != 1:
         return
     kernel_of = source.args[1]
-    if not is_constant(kernel_of):  # but computed, by a weight norm for instance
+    if not is_constant(kernel_of):  # it is computed, by a weight norm for instance
         return
     scale, shift = _scale_and_shift(graph, node)
     weight = constant(graph, kernel_of)
     has_bias = len(source.args) > 2 and source.args[2] is not None
     bias = constant(graph, source.args[2]) if has_bias else torch.zeros_like(shift)
-    # Named as the layer's own, so that a layer is still known by the names of its weights.
+    # Keep the name, because layers are identified by the names of their weights.
     name = str(kernel_of.target)
-    alone = readers_of(graph, name) <= 1  # a layer that is called twice has its own weight for the other call
+    alone = readers_of(graph, name) <= 1  # a layer that is called twice needs its original weight for the other call
     name = name if alone else f"{name}_{source.name}"
     with graph.graph.inserting_before(source):
         kernel = new_constant(graph, name, weight * scale.reshape(-1, *(1,) * (weight.ndim - 1)), replace=alone)
@@ -74,7 +74,7 @@ def fold_norm_(graph: GraphModule, node: Node) -> None:
 
 
 def norms_of_parts(graph: GraphModule, node: Node) -> list[Node]:
-    """Returns a batch norm of each part of the concatenation that a batch norm reads."""
+    """Return a batch norm of each part of the concatenation that a batch norm reads."""
     parts = parts_of(node.args[0])
     widths = [channels_of(part) for part in parts]
     made = []

@@ -1,4 +1,4 @@
-"""A network built for an engine: where it shall run, which equal form each layer has, and how it is written."""
+"""Build a network for an engine: the form of each layer, and how it is exported."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -17,11 +17,11 @@ from cruciform.errors import DeployError, OptionError, first_line, reraise_as
 from cruciform.nn.strided_convolutions import for_other_engines
 
 PLAIN = "plain"
-"""The way in which a target writes a network unless it is told otherwise."""
+"""The default way in which a target exports a network."""
 
 
 RANGED = 32
-"""Images of noise that an engine learns its ranges from, where only its time is asked for."""
+"""Noise images that an int8 engine is calibrated on, where only its time matters."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class EngineSettings:
                 raise OptionError(f"{name} must be 1 or more, not {value}")
 
     def ways(self) -> dict[str, Target]:
-        """Returns all ways to write for the engine."""
+        """Return all ways to export for the engine, by name."""
         return {PLAIN: self.target, **self.target.ways(self.batch, self.input_size)}
 
     def for_times(self, **changes: Any) -> "EngineSettings":
-        """Returns the setting with changes; an engine that learns its ranges from images is given noise, which does."""
+        """Return changed settings for timing only: an int8 engine is calibrated on noise."""
         made = replace(self, **changes)
         if not made.target.needs_images:
             return made
@@ -63,11 +63,11 @@ class EngineSettings:
 
 @dataclass(frozen=True)
 class Build:
-    """How a network is built; all builds of a network compute the same.
+    """How a network is built; all builds of a network are equal functions.
 
     Attributes:
-        forms: The form of every layer of basis filters.
-        way: How the target writes it.
+        forms: The form of every low-rank layer.
+        way: How the target exports it.
     """
 
     forms: Mapping[str, Form]
@@ -75,24 +75,24 @@ class Build:
 
     @property
     def is_dense(self) -> bool:
-        """Whether no layer of basis filters is left."""
+        """Whether every layer is dense."""
         return all(form == "dense" for form in self.forms.values())
 
 
 def build_engine(model: nn.Module, build: Build, setting: EngineSettings, folder: Path) -> Engine:
-    """Writes a network into a folder as its target has it; returns what runs it."""
+    """Export a network into a folder and return the engine that runs it."""
     return write_engine(build_graph(model, build.forms, setting), build.way, setting, folder)
 
 
 def build_graph(model: nn.Module, forms: Mapping[str, Form], setting: EngineSettings) -> GraphModule:
-    """Returns a network with its layers in some forms."""
-    # A graph for one image alone would be made for no other number.
+    """Return the graph of a network with its layers in some forms."""
+    # A graph that is traced with batch size 1 is fixed to it.
     with _unable("can't be exported"), nullcontext() if setting.target.computes_by_torch else for_other_engines():
         return build_form(model, forms, setting.input_size, batch=max(2, setting.batch))
 
 
 def write_engine(graph: GraphModule, way: str, setting: EngineSettings, folder: Path) -> Engine:
-    """Writes a graph into a folder in one of its target's ways; returns what runs it."""
+    """Export a graph in one of the target's ways and return the engine that runs it."""
     with _unable("can't be converted for this engine"):
         setting.ways()[way].write(graph, setting.input_size, folder, batch=setting.batch)
         return setting.target.load(folder, threads=setting.threads)
@@ -103,6 +103,6 @@ def _unable(what: str) -> AbstractContextManager[None]:
 
 
 def noise(batch: int, size: tuple[int, ...], *, seed: int = 0) -> NDArray[Any]:
-    """Returns images of noise: engines take the same time for them as for real ones."""
+    """Return noise images: engines take the same time for them as for real ones."""
     images: NDArray[Any] = torch.randn(batch, *size, generator=torch.Generator().manual_seed(seed)).numpy()
     return images

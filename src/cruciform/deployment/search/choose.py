@@ -1,10 +1,9 @@
-"""Which form each layer shall have: found by measuring, in the engine itself.
+"""Search for the fastest form of every layer, by timing in the engine itself.
 
-First every kind of layer alone, as it stands in the network (its size of input, an activation behind it); then whole
-networks: all layers alike, the fastest form of each, in every way that the engine knows; and from the best of these,
-one kind of layer after the other, as long as it pays. All of this has one time limit. After it the best is compared
-with the dense network, where there is an equal one, in every way that the engine knows, so that what is shipped is
-never slower.
+First every kind of layer alone, at its input size and with an activation after it; then whole networks: all layers in
+one form, or each in its fastest, exported in every way that the target has; then, from the best of these, one kind of
+layer after the other. One time limit covers all of this. At the end the best is timed against the equal dense network,
+if there is one, in every way to export it, so that the result is never slower.
 """
 
 import math
@@ -28,26 +27,25 @@ from cruciform.measure.state_guard import in_mode
 from cruciform.measure.trace import on_input
 from cruciform.nn.composite import CompositeConv
 
-GAIN = 0.01  # a change of form must save such a share of the time, or it is noise
-KEPT = 4  # engines that may be asked for again
-ALONE = 0.5  # of the time limit, at most, for layers alone: whole networks decide
-HOPELESS = 1.3  # times as slow alone as the fastest form: not tried in the whole network
+GAIN = 0.01  # a change of form must save this fraction of the time; less is noise
+KEPT = 4  # engines kept in memory because they may be needed again
+ALONE = 0.5  # the largest fraction of the time limit for single layers
+HOPELESS = 1.3  # forms slower than the fastest by this factor alone are not tried in the network
 
 ProgressCallback = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class LayerTimes:
-    """A layer alone.
+    """The times of a single layer.
 
     Attributes:
-        name: Of the layer.
-        plan: What it computes.
-        input_size: Of one sample, as the network gives it.
-        seconds: The time of each form that can be measured alone; a convolution's readers are not there. Empty where
-            the time limit was reached before.
+        name: The name of the layer.
+        plan: Its plan, as text.
+        input_size: Its input size in the network.
+        seconds: The time of each form that can be timed alone; empty where the time limit was reached before.
         why_not_dense: Why there is no equal dense kernel; None where there is one.
-        kind: A number, the same for layers that are alike: they were timed together.
+        kind: A number that identical layers share; they were timed once.
     """
 
     name: str
@@ -59,22 +57,22 @@ class LayerTimes:
 
     @property
     def fastest(self) -> Form:
-        """The form with the shortest time; where none was measured, the one that is mostly the fastest."""
+        """The fastest form; where none was timed, the one that usually is."""
         timed = [form for form in FORMS if form in self.seconds]
         return min(timed, key=lambda form: self.seconds[form], default="tail")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen, and what it was chosen from.
+    """The fastest build, and what it was compared with.
 
     Attributes:
-        build: The form of every layer, and how the network is written.
-        timing: Of the network so.
-        dense: Of the equal dense network in its fastest way; None where there is none.
-        tried: Times of all networks that were tried, by a word for each.
-        untried: What there was no time for, or could not be built, and why.
-        layers: The layers alone.
+        build: The form of every layer, and how the network is exported.
+        timing: Its times.
+        dense: The times of the equal dense network in its fastest export; None where there is none.
+        tried: The best time of every network that was tried.
+        untried: What was skipped or could not be built, with the reason.
+        layers: The times of single layers.
     """
 
     build: Build
@@ -88,11 +86,11 @@ class Choice:
 def choose_build(
     model: nn.Module, setting: EngineSettings, *, on_progress: ProgressCallback = lambda what: None
 ) -> Choice:
-    """Chooses the fastest build of a network.
+    """Find the fastest build of a network.
 
     Args:
         model: The network.
-        setting: Where it shall run.
+        setting: The engine, batch size and time limit.
         on_progress: Called with what is being measured.
     """
     with in_mode(model, training=False), tempfile.TemporaryDirectory() as folder:
@@ -104,7 +102,7 @@ def choose_build(
 
 
 def _search(layers: tuple[LayerTimes, ...], bench: "_Bench", on_progress: ProgressCallback) -> Build:
-    """Returns the fastest build that is found within the time limit."""
+    """Return the fastest build found within the time limit."""
     ways = bench.setting.ways()
     on_progress("whole networks")
     first = bench.fastest(
@@ -113,20 +111,20 @@ def _search(layers: tuple[LayerTimes, ...], bench: "_Bench", on_progress: Progre
     best = _improve(first, layers, bench, on_progress)
     if best == first:
         return best
-    # Another way may suit what the forms have become.
+    # Another way to export may suit the new forms.
     ordered = sorted(ways, key=lambda way: way != best.way)
     return bench.fastest({f"as changed, {way}": replace(best, way=way) for way in ordered})
 
 
 def _against_dense(best: Build, layers: tuple[LayerTimes, ...], bench: "_Bench") -> Choice:
-    """Returns the best build where it beats the equal dense network in every way to write it, else the fastest of them.
+    """Return the best build if it beats every export of the equal dense network, else the fastest of those.
 
-    It takes as long as it takes: no time limit may let a slower network be shipped.
+    The time limit does not apply, so that the result is never slower than dense.
     """
     forms: dict[str, Form] = dict.fromkeys((times.name for times in layers), "dense")
     can_be_dense = all(times.why_not_dense is None for times in layers)
     dense = {f"dense, {way}": Build(forms, way) for way in bench.setting.ways()} if can_be_dense else {}
-    # A network without basis filters is its own dense one: timing it twice would find noise only.
+    # A network without low-rank layers is its own dense one: timing it twice would only show noise.
     candidates = dense if best in dense.values() else {"chosen": best, **dense}
     times = bench.time(bench.engines(candidates), bench.setting.rounds)
     bench.tried.update({name: times[name].best for name in dense if name in times})
@@ -144,7 +142,7 @@ def _against_dense(best: Build, layers: tuple[LayerTimes, ...], bench: "_Bench")
 
 
 def _mixtures(layers: tuple[LayerTimes, ...]) -> dict[str, dict[str, Form]]:
-    """Returns the networks to begin with, the most promising first."""
+    """Return the networks to begin with, the most promising first."""
     apart = {times.name: times.fastest for times in layers}
     split: dict[str, Form] = {name: "dense" if form == "dense" else "split" for name, form in apart.items()}
     mixtures: dict[str, dict[str, Form]] = {
@@ -160,7 +158,7 @@ def _mixtures(layers: tuple[LayerTimes, ...]) -> dict[str, dict[str, Form]]:
 
 
 def _improve(best: Build, layers: tuple[LayerTimes, ...], bench: "_Bench", on_progress: ProgressCallback) -> Build:
-    """Changes the form of one kind of layer after the other, the slowest first, while there is time."""
+    """Change the form of one kind of layer after the other, the slowest first, until the time limit."""
     kinds: dict[int, list[LayerTimes]] = {}
     for times in layers:
         kinds.setdefault(times.kind, []).append(times)
@@ -177,20 +175,20 @@ def _improve(best: Build, layers: tuple[LayerTimes, ...], bench: "_Bench", on_pr
 
 
 def _worth_trying(times: LayerTimes, now: Form) -> list[Form]:
-    """Returns the forms of a layer that are not hopeless alone; as it is written is never better than with a tail."""
+    """Return the forms of a layer that are worth trying in the network; concat is never faster than tail."""
     limit = HOPELESS * min(times.seconds.values(), default=math.inf)
     return [form for form in ("tail", "split", "dense") if form != now and times.seconds.get(form, 0.0) <= limit
             and (form != "dense" or times.why_not_dense is None)]  # fmt: skip
 
 
 def _time_layers(model: nn.Module, bench: "_Bench", on_progress: ProgressCallback) -> tuple[LayerTimes, ...]:
-    """Times every layer alone; layers of one kind together."""
+    """Time every kind of layer alone."""
     layers = composite_layers(model)
     limit = bench.limit.part(ALONE)
     known: dict[Hashable, LayerTimes] = {}
     found = []
     for name, size in _input_sizes(model, bench.setting.input_size).items():
-        # Biases decide too whether there is an equal dense kernel, and each layer has its own.
+        # Whether there is an equal dense kernel depends on biases too, and each layer has its own.
         reason = why_not_dense(layers[name])
         kind = (layers[name].plan, size, reason is None)
         if kind not in known and limit.left > 0:
@@ -204,13 +202,13 @@ def _time_layers(model: nn.Module, bench: "_Bench", on_progress: ProgressCallbac
 
 
 class _Bench:
-    """Builds candidates in an engine, and times them side by side.
+    """Builds candidates in an engine and times them, interleaved.
 
     Attributes:
-        setting: Where they run.
-        limit: When the search shall be over.
+        setting: The engine and batch size.
+        limit: The deadline of the search.
         tried: The best time of every candidate so far.
-        untried: What could not be tried, and why.
+        untried: What could not be tried, with the reason.
     """
 
     def __init__(self, model: nn.Module, setting: EngineSettings, folder: Path) -> None:
@@ -225,7 +223,7 @@ class _Bench:
         self._graph: tuple[Mapping[str, Form], GraphModule] | None = None
 
     def fastest(self, candidates: Mapping[str, Build], *, gain: float = 0.0) -> Build:
-        """Returns the fastest of some builds; the first stays unless another gains so much over it."""
+        """Return the fastest of some builds; another replaces the first only if it is faster by ``gain``."""
         rounds = max(2, self.setting.rounds // 2)
         engines = self.engines(candidates, rounds=rounds)
         if not engines:
@@ -240,12 +238,12 @@ class _Bench:
         return candidates[chosen]
 
     def engines(self, candidates: Mapping[str, Build], *, rounds: int | None = None) -> dict[str, Engine]:
-        """Returns engines of builds; those that can't be built are noted, and left out.
+        """Return engines of builds; builds that fail are noted and skipped.
 
         Args:
             candidates: The builds.
-            rounds: That they are to be timed for within the time limit: after the first, those that there is no time
-                for are left out, too. None: the limit does not count.
+            rounds: The rounds that they will be timed for within the time limit; after the first, builds that exceed it
+                are skipped. None: the limit does not apply.
         """
         engines: dict[str, Engine] = {}
         images, needed = noise(self.setting.batch, self.setting.input_size), 0.0
@@ -265,19 +263,19 @@ class _Bench:
         return engines
 
     def time(self, engines: Mapping[str, Engine], rounds: int) -> dict[str, Timing]:
-        """Times engines of the whole network in turns."""
+        """Time engines of the whole network, interleaved."""
         return self._time(engines, self.setting.input_size, rounds)
 
     def skip(self, name: str) -> None:
-        """Notes what there was no time for."""
+        """Note a candidate that was skipped because of the time limit."""
         self.untried.append(f"{name}: skipped, because the time limit of {self.setting.search_seconds:g} s was reached")
 
     def unable(self) -> DeployError:
-        """Returns an error for a network that can't be built in any form."""
+        """Return the error for a network that can't be built in any form."""
         return DeployError(f"no form of this network can be built for this target: {self.untried[-1]}")
 
     def time_layer(self, name: str, layer: CompositeConv, size: tuple[int, ...]) -> LayerTimes:
-        """Times a layer and a ReLU in all forms that make sense alone."""
+        """Time a layer and a ReLU in all forms that apply to a single layer."""
         block = nn.Sequential(layer, nn.ReLU())
         reason = why_not_dense(layer)
         forms = [form for form in FORMS if form in ("concat", "tail") or (form == "dense" and reason is None)]
@@ -299,10 +297,10 @@ class _Bench:
         folder = self._folder / str(self._built)
         folder.mkdir()
         self._built += 1
-        if self._graph is None or self._graph[0] != build.forms:  # ways of the same forms follow each other
+        if self._graph is None or self._graph[0] != build.forms:  # exports of the same forms follow each other
             self._graph = (build.forms, build_graph(self._model, build.forms, self.setting))
         engine = write_engine(self._graph[1], build.way, self.setting, folder)
-        # The others are let go: an engine may hold a gigabyte.
+        # Others are freed: an engine may use a gigabyte.
         self._kept = [*self._kept[-KEPT:], (build, engine)]
         self._seconds = time.monotonic() - start
         return engine
@@ -312,7 +310,7 @@ class _Bench:
 
 
 def _input_sizes(model: nn.Module, input_size: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """Returns the size of what each layer of basis filters reads, in the order in which they run."""
+    """Return the input size of each low-rank layer, in the order in which they run."""
     sizes: dict[str, tuple[int, ...]] = {}
 
     def note(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], dict[str, Tensor]], None]:

@@ -1,7 +1,7 @@
-"""Times of several engines on the same images, side by side: in turns, on one thread, the shortest of some rounds.
+"""Time several engines on the same images: interleaved rounds, of which the shortest counts.
 
-The time is that which the processor spent on this process, so that what else the machine does counts less; on several
-threads it is the time that passed.
+On one thread it is the CPU time of this process, so that other work on the machine matters less; on several threads it
+is wall-clock time.
 """
 
 import time
@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from cruciform.deployment.targets.target import Engine
 
 WARM_UP = 2
-LEAST_SECONDS = 0.02  # an engine is run so often in a turn that a turn lasts at least so long
+LEAST_SECONDS = 0.02  # an engine is repeated within a round until it has run for this long
 
 
 class Deadline:
-    """When a search shall be over.
+    """The end of a search.
 
     Args:
-        seconds: From now on.
+        seconds: The time from now.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -30,37 +30,37 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds that are left; less than 0 where it has passed."""
+        """Remaining seconds; negative after the deadline."""
         return self._end - time.monotonic()
 
     def part(self, fraction: float) -> "Deadline":
-        """Returns one for a fraction of the time that is left."""
+        """Return a deadline after a fraction of the remaining time."""
         return Deadline(fraction * self.left)
 
 
 @dataclass(frozen=True)
 class Timing:
-    """The times of one engine, in seconds for one run.
+    """The times of one engine, in seconds per batch.
 
     Attributes:
-        rounds: One time a round.
+        rounds: The time in each round.
     """
 
     rounds: tuple[float, ...]
 
     @property
     def best(self) -> float:
-        """The shortest."""
+        """The shortest time."""
         return min(self.rounds)
 
     @property
     def middle(self) -> float:
-        """The median."""
+        """The median time."""
         return median(self.rounds)
 
     @property
     def drift(self) -> float:
-        """By what share the best times of the first and the second half of the rounds differ."""
+        """The relative difference between the best times of the first and the second half of the rounds."""
         middle = len(self.rounds) // 2
         if not middle:
             return 0.0
@@ -71,13 +71,13 @@ class Timing:
 def time_engines(
     engines: Mapping[str, Engine], images: NDArray[Any], *, rounds: int, threads: int = 1
 ) -> dict[str, Timing]:
-    """Times engines in turns.
+    """Time engines in interleaved rounds.
 
     Args:
-        engines: What to time, by name.
-        images: What on.
-        rounds: Turns of each.
-        threads: How many the engines use: with one the processor's time counts, with more that on the wall.
+        engines: The engines, by name.
+        images: The batch that they run on.
+        rounds: The number of rounds.
+        threads: Threads of the engines. One: CPU time is measured; more: wall-clock time.
     """
     clock = time.process_time if threads == 1 else time.perf_counter
     repeats = {}

@@ -1,4 +1,4 @@
-"""The forms that each layer of basis filters can take, and a network built with one chosen for each: always equal."""
+"""The equal forms of low-rank layers, and networks built with a chosen form for each."""
 
 import copy
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ FORMS: tuple[Form, ...] = ("concat", "tail", "split", "dense")
 
 
 def composite_layers(model: nn.Module) -> dict[str, CompositeConv]:
-    """Returns the layers of basis filters, by the first of their names."""
+    """Return the low-rank layers by name."""
     return {item.name: item.module for item in find_modules(model).values() if isinstance(item.module, CompositeConv)}
 
 
 def forms_of_layers(model: nn.Module, forms: Mapping[str, Form]) -> dict[str, Form]:
-    """Returns forms by the names of layers, from those by the names of the convolutions that they replaced.
+    """Translate forms by the names of replaced convolutions into forms by the names of layers.
 
-    A convolution that pads by the size of its input became two modules: the layer is the second.
+    A convolution whose padding depends on its input size became two modules; the layer is the second.
     """
     return {
         layer: form for layer in composite_layers(model) for name, form in forms.items()
@@ -37,7 +37,7 @@ def forms_of_layers(model: nn.Module, forms: Mapping[str, Form]) -> dict[str, Fo
 
 
 def why_not_dense(layer: CompositeConv) -> str | None:
-    """Returns why a layer has no equal dense kernel; None where it has one."""
+    """Return why a layer has no equal dense kernel, or None where it has one."""
     try:
         layer.dense_kernel()
     except NotLinearError as error:
@@ -48,13 +48,13 @@ def why_not_dense(layer: CompositeConv) -> str | None:
 def build_form(
     model: nn.Module, forms: Mapping[str, Form], input_size: tuple[int, ...], *, batch: int = 2
 ) -> GraphModule:
-    """Returns a graph that computes what a network does, with each of its layers in the form that is asked for.
+    """Return the graph of a network with its layers in the given forms.
 
     Args:
-        model: The network, which is left as it is.
-        forms: A form for layers by name; others are ``concat``.
-        input_size: Of one image.
-        batch: Images at a time.
+        model: The network; it is not changed.
+        forms: The form of layers by name; others are ``concat``.
+        input_size: Channels and spatial size of one image.
+        batch: The batch size to trace with.
     """
     model = copy.deepcopy(model)
     layers = composite_layers(model)

@@ -1,4 +1,4 @@
-"""AOTInductor: PyTorch's compiler ahead of time, which makes one archive of machine code and weights."""
+"""AOTInductor: PyTorch compiled ahead of time into one archive of machine code and weights."""
 
 from pathlib import Path
 
@@ -15,13 +15,13 @@ from cruciform.files import read_json, write_json
 FILE = "model.pt2"
 PROCESSOR = "processor.json"
 SETTINGS = {
-    "freezing": True,  # weights are constants: folded, and laid out for the convolutions that read them
-    "cpp.dynamic_threads": True,  # else the number of threads at the time of writing would be in the machine code
+    "freezing": True,  # weights are constants: folded, and laid out for their convolutions
+    "cpp.dynamic_threads": True,  # else the thread count at compile time would be fixed in the machine code
 }
 
 
 class AotInductor(Target):
-    """PyTorch, compiled when the artifact is written, for processors like that of the machine which writes it."""
+    """PyTorch, compiled when the artifact is written, for processors like this machine's."""
 
     name = "aotinductor"
     packages = ("torch",)
@@ -30,7 +30,7 @@ class AotInductor(Target):
     danger = IS_CODE
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
-        """Compiles by the machine's C++ compiler; the number of images stays free.
+        """Compile with the C++ compiler of the machine; the batch size stays dynamic.
 
         Raises:
             DeployError: There is no C++ compiler, or it can't compile this network.
@@ -42,15 +42,15 @@ class AotInductor(Target):
                 torch._inductor.aoti_compile_and_package(
                     program, package_path=str(folder / FILE), inductor_configs=dict(SETTINGS)
                 )
-        except Exception as error:  # it raises whatever it meets
+        except Exception as error:  # it raises any exception
             raise DeployError(f"AOTInductor can't compile this network: {first_line(error)}") from error
         write_json(folder / PROCESSOR, {"abilities": sorted(_abilities())})
 
     def load(self, folder: Path, *, threads: int) -> Engine:
-        """Loads the archive's machine code, which may do anything: ``open_artifact`` checks it against its manifest.
+        """Load the machine code of the archive; ``open_artifact`` verifies its checksum first.
 
         Raises:
-            DeployError: This machine's processor lacks what it was compiled for.
+            DeployError: This processor lacks instructions that it was compiled for.
         """
         needed = set(read_json(folder / PROCESSOR)["abilities"])
         if missing := sorted(needed - _abilities()):
@@ -60,7 +60,7 @@ class AotInductor(Target):
             )
         with without_warnings():
             module = torch._inductor.aoti_load_package(str(folder / FILE))
-        # Compiled for this order in memory, and it does not look: images in another give wrong results.
+        # Compiled for this memory format without a check: images in another give wrong results.
         return as_engine(module, threads=threads, layout=torch.contiguous_format)
 
 

@@ -1,4 +1,4 @@
-"""PyTorch itself, channels last: torch's own archive of the exported program, run as it is or compiled at loading."""
+"""PyTorch itself, channels last: an archive of torch.export, run eagerly or compiled when it is loaded."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +16,11 @@ from cruciform.errors import DeployError
 from cruciform.nn.channels_last import MEMORY_FORMATS, channels_last_
 
 FILE = "model.pt2"
-BATCH = "batch"  # the archive's note of the number of images that it is made for
+BATCH = "batch"  # the entry of the archive with its batch size
 
 
 class Eager(Target):
-    """PyTorch, one operation after the other, or compiled when it is loaded.
+    """PyTorch, eager or compiled when it is loaded.
 
     Args:
         compiled: Whether to compile. The files are the same.
@@ -36,19 +36,19 @@ class Eager(Target):
         self._compiled = compiled
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
-        """Writes torch's archive."""
+        """Write the archive of torch.export."""
         program = export(graph, input_size, batch=max(2, batch))
         with without_warnings():
             torch.export.save(program, folder / FILE, extra_files={BATCH: str(batch)})
 
     def load(self, folder: Path, *, threads: int) -> Engine:
-        """Reads the archive, which we wrote, and lays its weights out with their channels last.
+        """Read the archive and convert its weights to channels last.
 
-        To compile takes a C++ compiler, and seconds to a minute. It is done once for one image and once for any other
-        number: here for the number that the archive is made for, for the other when it first comes.
+        Compiling needs a C++ compiler and takes seconds to a minute: once for batch size 1 and once for all others,
+        here for that of the archive, for the other when it is first used.
 
         Raises:
-            DeployError: It shall be compiled, and there is no C++ compiler, or the compiler fails on this network.
+            DeployError: There is no C++ compiler, or it fails on this network.
         """
         notes = {BATCH: ""}
         with without_warnings():
@@ -62,7 +62,7 @@ class Eager(Target):
         require_compiler()
         from torch._dynamo.exc import TorchDynamoException  # a second of imports
 
-        # Whole or not at all: a part that can't be compiled, or one compiled too often, would else run as it is.
+        # One graph or an error: otherwise parts that can't be compiled, or too often, would run eagerly.
         compiled = torch.compile(module, dynamic=True, fullgraph=True, options={"freezing": True})
         engine = as_engine(compiled, threads=threads, layout=layout)
         try:
@@ -76,7 +76,7 @@ class Eager(Target):
 
 
 def as_engine(module: Callable[[Tensor], Tensor], *, threads: int, layout: torch.memory_format) -> Engine:
-    """Returns what runs a module of PyTorch on so many threads, its images laid out in one way."""
+    """Return an engine that runs a PyTorch module on a number of threads, in one memory format."""
 
     def run(images: NDArray[Any]) -> NDArray[Any]:
         before = torch.get_num_threads()

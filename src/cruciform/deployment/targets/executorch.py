@@ -1,4 +1,4 @@
-"""ExecuTorch: one file for its small runtime, computed by XNNPACK wherever that can."""
+"""ExecuTorch: one file for its small runtime, run by XNNPACK where possible."""
 
 import os
 import tempfile
@@ -20,11 +20,11 @@ from cruciform.errors import DeployError, MissingExtraError, first_line
 
 FILE = "model.pte"
 AT_WORK: WeakSet[Any] = WeakSet()
-"""The methods that are loaded, all on the one pool of threads that the process has."""
+"""The loaded methods, which share the one thread pool of the process."""
 
 
 class ExecuTorch(Target):
-    """PyTorch's engine for small devices, here on this machine's CPU."""
+    """PyTorch's engine for edge devices, here on the CPU of this machine."""
 
     name = "executorch"
     packages = ("executorch",)
@@ -32,10 +32,10 @@ class ExecuTorch(Target):
     danger = "that engine does not check sizes and offsets in its file, so a forged one can access any memory"
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
-        """Gives XNNPACK all that it takes, for exactly so many images.
+        """Delegate to XNNPACK what it supports, at a static batch size.
 
-        With a free number of images it takes no max pooling and no reshape, which run in slow reference code then
-        (nin_c3_lr on one image: 8.1 ms, not 3.4), and the upper bound that was asked for gets lost.
+        With a dynamic batch size it supports no max pooling and no reshape, which then run in slow reference code
+        (nin_c3_lr at batch size 1: 8.1 ms instead of 3.4), and the requested upper bound is lost.
         """
         executorch = _import_executorch()
         program = export(graph, input_size, batch=batch, exactly=True)
@@ -49,10 +49,10 @@ class ExecuTorch(Target):
             made.write_to_file(file)
 
     def load(self, folder: Path, *, threads: int) -> Engine:
-        """Opens the program; other numbers of images than it was made for run in pieces, the last one filled up.
+        """Open the program; other batch sizes run in pieces, the last one padded.
 
         Raises:
-            DeployError: It has no code for an operation, or an engine of it is at work in this process already, on
+            DeployError: An operation is not supported, or another artifact of this engine is open in this process with
                 another number of threads.
         """
         executorch = _import_executorch()
@@ -62,7 +62,7 @@ class ExecuTorch(Target):
             with _without_chatter(remarks):
                 method = executorch.runtime.get().load_program(folder / FILE).load_method("forward")
                 size = method.metadata.input_tensor_meta(0).sizes()
-                method.execute([torch.zeros(size)])  # what it has no code for shows only here
+                method.execute([torch.zeros(size)])  # unsupported operations fail only here
         except RuntimeError as error:
             why = first_line(error) if not remarks else remarks[0]
             raise DeployError(f"ExecuTorch can't run this network: {why}; choose another target") from error
@@ -82,7 +82,7 @@ class ExecuTorch(Target):
 
 
 def _set_threads(library: Any, threads: int) -> None:
-    # Every loaded method keeps the address of the pool: to replace it under one that is used again ends the process.
+    # Every loaded method keeps a pointer to the pool: replacing it crashes the process when one is used again.
     with _without_chatter():
         current = library._threadpool_get_thread_count()
         if current != threads and not AT_WORK:
@@ -113,7 +113,7 @@ def _import_executorch() -> Any:
 
 @contextmanager
 def _without_chatter(remarks: list[str] | None = None) -> Iterator[None]:
-    """Keeps what native code prints off the terminal, and adds it to a list where there is one."""
+    """Capture what native code prints to stderr, and add it to a list if one is given."""
     terminal = os.dup(2)
     with tempfile.TemporaryFile() as file:
         os.dup2(file.fileno(), 2)

@@ -1,4 +1,4 @@
-"""Keeps what libraries say about themselves off people's terminals, and off the network."""
+"""Suppress warnings, log lines and telemetry of libraries."""
 
 import logging
 import sys
@@ -12,12 +12,12 @@ TELEMETRY = "openvino_telemetry"
 
 @contextmanager
 def without_telemetry() -> Iterator[None]:
-    """Lets OpenVINO and NNCF be imported without the package that reports their use to Intel and Google.
+    """Import OpenVINO and NNCF without the package that reports their use to Intel and Google.
 
-    Both report unless somebody has opted out, import by import, and both do without the package where it is missing.
-    What has been imported outside of this keeps reporting.
+    Both report unless the user has opted out, and both work without the package. Imports outside of this block still
+    report.
     """
-    before = {name: module for name, module in sys.modules.items() if name == TELEMETRY}  # of blocks around this too
+    before = {name: module for name, module in sys.modules.items() if name == TELEMETRY}  # also of enclosing blocks
     sys.modules[TELEMETRY] = None  # type: ignore[assignment]  # Python's own sign for "can't be imported"
     try:
         yield
@@ -28,7 +28,7 @@ def without_telemetry() -> Iterator[None]:
 
 @contextmanager
 def without_remarks() -> Iterator[None]:
-    """Keeps warnings, and log lines below errors, off the terminal."""
+    """Suppress warnings, and log lines below errors."""
     before = logging.root.manager.disable
     logging.disable(max(before, logging.WARNING))
     try:

@@ -1,4 +1,4 @@
-"""ONNX Runtime: one ONNX file, opset pinned, weights inside."""
+"""ONNX Runtime: one ONNX file with a pinned opset and embedded weights."""
 
 import copy
 from collections.abc import Mapping
@@ -32,8 +32,8 @@ class OnnxRuntime(Target):
     """Microsoft's engine, on the CPU.
 
     Args:
-        way: How networks are written: as they are; with a loop over images around all but the classifier; with fully
-            connected layers as convolutions; with lines through volumes as convolutions of maps.
+        way: How networks are exported: plain; with a loop over images around all but the classifier; with linear layers
+            as convolutions; with 3-D convolutions along one or two axes as 2-D ones.
     """
 
     name = "onnxruntime"
@@ -44,15 +44,15 @@ class OnnxRuntime(Target):
         self._way = way
 
     def ways(self, batch: int, input_size: tuple[int, ...]) -> Mapping[str, Target]:
-        """Returns the ways that may pay: a loop over several images, or convolutions of one; maps for volumes."""
-        # A convolution of maps of one pixel reads its weights once an image, a fully connected layer once a batch.
+        """Return the ways that may be faster: a loop over images, linear layers as convolutions, 3-D as 2-D."""
+        # A 1×1 convolution reads its weights once per image, a linear layer once per batch.
         ways: list[Way] = ["image by image" if batch > 1 else "classifier as convolutions"]
         if len(input_size) == VOLUME_AXES:
             ways.append("volumes as maps")
         return {way: OnnxRuntime(way) for way in ways}
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
-        """Exports by torch's own exporter; the number of images stays free where the network lets it."""
+        """Export with torch.onnx; the batch size stays dynamic where the network allows it."""
         size = sum(tensor.nbytes for tensor in (*graph.parameters(), *graph.buffers()))
         if size >= LARGEST:
             raise DeployError(f"the weights have {size / 2**30:.1f} GB; an ONNX file is limited to 2 GB")
@@ -74,7 +74,7 @@ class OnnxRuntime(Target):
         _program(graph, input_size, batch=max(2, batch)).save(str(folder / FILE), external_data=False)
 
     def load(self, folder: Path, *, threads: int) -> Engine:
-        """Opens a session with all of the engine's own optimizations."""
+        """Open a session with all graph optimizations."""
         try:
             import onnxruntime
         except ImportError as error:
@@ -96,9 +96,9 @@ class OnnxRuntime(Target):
 
 
 def _refuse_data_outside(path: Path) -> None:
-    """Raises where a file has weights in other files: we write none, and such a place may be anywhere."""
+    """Raise where an ONNX file refers to external data, which could be any file; we write none."""
     data = read_bytes(path)
-    if b"location" not in data:  # the key under which every place outside is named
+    if b"location" not in data:  # the key of every external reference
         return
     import onnx
     from google.protobuf.message import DecodeError
@@ -125,7 +125,7 @@ def _has_data_outside(message: Any) -> bool:
 def _program(graph: GraphModule, input_size: tuple[int, ...], *, batch: int) -> Any:
     program = export(graph, input_size, batch=batch)
     try:
-        with without_remarks():  # a network that needs none of them hears of torchvision's operators
+        with without_remarks():  # it mentions torchvision's operators to networks without any
             made = torch.onnx.export(program, dynamo=True, opset_version=OPSET, external_data=False, verbose=False)
     except ImportError as error:
         raise MissingExtraError(f"ONNX is not installed ({error}): pip install 'cruciform[onnx]'") from error

@@ -1,4 +1,4 @@
-"""OpenVINO: its own pair of files, computed in 32 bits or in bfloat16."""
+"""OpenVINO: its own pair of files, run in float32 or bfloat16."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from cruciform.errors import MissingExtraError
 OPENVINO_FILE = "model.xml"
 TOLERANCE = {"f32": EXACT, "bf16": 5e-2}
 RISING = frozenset({"Relu", "Convolution", "MaxPool", "AvgPool", "Concat", "Reshape", "Result"})
-"""What may read a max pooling without harm: activations that rise throughout, and what is no activation."""
+"""Operations that may safely follow a max pooling: monotonic activations, and those that are no activation."""
 
 
 class OpenVino(Target):
@@ -35,12 +35,12 @@ class OpenVino(Target):
         self.tolerance = TOLERANCE[precision]
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
-        """Converts torch's export."""
+        """Convert the graph of torch.export."""
         openvino = _import_openvino()
         openvino.save_model(convert_model(graph, input_size, batch), folder / OPENVINO_FILE, compress_to_fp16=False)
 
     def load(self, folder: Path, *, threads: int) -> Engine:
-        """Compiles the network for this machine, for the shortest time of one request."""
+        """Compile the network for this machine, optimized for latency."""
         openvino = _import_openvino()
         settings = {
             "INFERENCE_NUM_THREADS": threads,
@@ -58,7 +58,7 @@ class OpenVino(Target):
 
 
 def convert_model(graph: GraphModule, input_size: tuple[int, ...], batch: int) -> Any:
-    """Returns a graph as OpenVINO's own model."""
+    """Convert a graph into a model of OpenVINO."""
     openvino = _import_openvino()
     with without_warnings():
         program = export(graph, input_size, batch=max(2, batch)).run_decompositions({})
@@ -72,10 +72,10 @@ def _has_instance_norms(program: ExportedProgram) -> bool:
 
 
 def _with_instance_norms(program: ExportedProgram) -> Any:
-    """Returns a program for OpenVINO to read as it is, with instance norms whole.
+    """Return a program whose instance norms OpenVINO does not decompose.
 
-    Its own reader first writes them as batch norms of images × channels, between two changes of the order in memory:
-    half of the time of a small 3-D network (seen with 2026.4). Whole, they become one operation that takes any order.
+    Its reader decomposes them into batch norms over images × channels between two changes of memory format, which is
+    half of the time of a small 3-D network (seen with 2026.4). Undecomposed, they become one operation.
     """
     from openvino.frontend.pytorch.fx_decoder import TorchFXPythonDecoder
     from openvino.frontend.pytorch.torchdynamo.export_decompositions import ops_to_not_decompose
@@ -87,11 +87,11 @@ def _with_instance_norms(program: ExportedProgram) -> Any:
 
 
 def _hold_back_activations_(openvino: Any, model: Any) -> None:
-    """Keeps OpenVINO from computing an activation before the max pooling that it reads.
+    """Keep OpenVINO from moving an activation before the max pooling that it reads.
 
-    On CPUs it fuses the activation behind a pooling with the convolution before it, which is the same only where the
-    activation rises throughout: it also does so with GELU, Swish, HSwish, Mish and Abs, and computes something else
-    (seen with 2026.4). A maximum with the least number there is changes nothing, and stands in the way.
+    On CPUs it fuses the activation after a pooling into the convolution before it, which is correct only for monotonic
+    activations: it also does so with GELU, Swish, HSwish, Mish and Abs, with wrong results (seen with 2026.4). A
+    maximum with the smallest float in between changes nothing and prevents it.
     """
     for node in model.get_ordered_ops():
         if node.get_type_name() != "MaxPool":

@@ -1,4 +1,4 @@
-"""OpenVINO in 8 bits: its own pair of files, quantized after training by NNCF."""
+"""OpenVINO in int8: its own pair of files, quantized after training by NNCF."""
 
 import io
 import tempfile
@@ -15,11 +15,11 @@ from cruciform.deployment.targets.target import TARGETS, Engine, Target
 from cruciform.errors import MissingExtraError
 
 F32 = OpenVino("f32")
-"""What writes the network before it is quantized, and runs it after: whatever NNCF left alone stays in 32 bits."""
+"""Writes the network before quantization and runs it afterwards; layers that NNCF skips stay in float32."""
 
 
 class OpenVinoInt8(Target):
-    """Intel's engine, on the CPU, with weights and activations in 8 bits."""
+    """Intel's engine, on the CPU, with int8 weights and activations."""
 
     name = "openvino-int8"
     packages = ("openvino", "nncf")
@@ -29,25 +29,25 @@ class OpenVinoInt8(Target):
     needs_images = True
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
-        """Quantizes what the target of 32 bits writes.
+        """Quantize the float32 network.
 
         Raises:
             DeployError: There are no images.
         """
         images = calibration_images(self.name, self.images, input_size)
         openvino, nncf = _import_both()
-        # Read from elsewhere than it is written to: the engine maps weights into memory instead of reading them.
+        # Read from another folder than it is written to: the engine memory-maps the weights.
         with tempfile.TemporaryDirectory() as plain, without_remarks(), redirect_stdout(io.StringIO()):  # NNCF's bars
             F32.write(graph, input_size, Path(plain), batch=batch)
             model = openvino.Core().read_model(Path(plain) / OPENVINO_FILE)
-            model.reshape([-1, *input_size])  # the converter leaves all sizes open, not only the number of images
+            model.reshape([-1, *input_size])  # the converter makes all sizes dynamic, not only the batch size
             _simplify_pooling_(openvino, model)
             made = nncf.quantize(
                 model,
                 nncf.Dataset([image[None] for image in images]),
                 subset_size=len(images),
-                # By default ranges are averaged over images, and cut off what is beyond: 0.30 of the output's range
-                # at worst on whitened CIFAR-10, against 0.02 with the widest range of all.
+                # By default ranges are averaged over images and clip outliers: an error of 0.30 of the output's
+                # range at worst on whitened CIFAR-10, against 0.02 with the min–max range.
                 advanced_parameters=nncf.AdvancedQuantizationParameters(
                     activations_range_estimator_params=nncf.quantization.range_estimator.RangeEstimatorParametersSet.MINMAX
                 ),
@@ -55,13 +55,13 @@ class OpenVinoInt8(Target):
             openvino.save_model(made, folder / OPENVINO_FILE, compress_to_fp16=False)
 
     def load(self, folder: Path, *, threads: int) -> Engine:
-        """Compiles the network for this machine, for the shortest time of one request."""
+        """Compile the network for this machine, for the shortest time of one request."""
         with without_telemetry():
             return F32.load(folder, threads=threads)
 
 
 def _simplify_pooling_(openvino: Any, model: Any) -> None:
-    """Writes maxima whose places nobody asks for in the oldest way: after newer ones the engine goes on in 32 bits."""
+    """Rewrite max poolings to the oldest opset: after newer ones the engine continues in float32."""
     for node in model.get_ops():
         told = node.get_attributes()
         if node.get_type_name() != "MaxPool" or any(dilation != 1 for dilation in told.get("dilations", ())):
@@ -69,7 +69,7 @@ def _simplify_pooling_(openvino: Any, model: Any) -> None:
         rounding = "ceil" if told["rounding_type"].startswith("ceil") else "floor"
         border = told["pads_begin"], told["pads_end"]
         plain = openvino.opset1.max_pool(node.input_value(0), told["strides"], *border, told["kernel"], rounding)
-        # Where torch's way to round up leaves out a last window, the sizes differ; they must be known to tell.
+        # Where torch's ceil mode drops a last window, the sizes differ; that requires static sizes.
         size, plain_size = (list(output.get_partial_shape())[2:] for output in (node.output(0), plain.output(0)))
         same = size == plain_size and all(length.is_static for length in size)
         if same and not any(output.get_target_inputs() for output in node.outputs()[1:]):

@@ -58,7 +58,7 @@ class Target(ABC):
         return made
 
     def ways(self, batch: int, input_size: tuple[int, ...]) -> "Mapping[str, Target]":
-        """Return other ways to write a network for this engine that are worth timing; this target loads them all."""
+        """Return other ways to export for this engine, by name; all load the same way."""
         del batch, input_size
         return {}
 

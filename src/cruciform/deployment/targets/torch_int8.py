@@ -1,4 +1,4 @@
-"""PyTorch in 8 bits: quantized after training by torchao, and compiled as ``aotinductor`` compiles."""
+"""PyTorch in int8: quantized by torchao, compiled like ``aotinductor``."""
 
 import operator
 import platform
@@ -19,19 +19,19 @@ from cruciform.deployment.targets.target import IS_CODE, TARGETS, Engine, Target
 from cruciform.errors import DeployError, MissingExtraError
 
 AHEAD = AotInductor()
-"""What compiles the quantized network, and runs it."""
-BATCH = 50  # images that are looked at together while ranges are learnt
+"""Compiles the quantized network and runs it."""
+BATCH = 50  # batch size of the calibration
 
 MODULES = {
     aten.conv1d.default: nn.Conv1d, aten.conv2d.default: nn.Conv2d, aten.linear.default: nn.Linear,
     aten.relu.default: nn.ReLU, aten.silu.default: nn.SiLU, aten.hardtanh.default: nn.Hardtanh,
     aten.hardswish.default: nn.Hardswish, aten.add.Tensor: operator.add,
 }  # fmt: skip
-"""Operations that torchao's patterns are made of, as it knows them: by the modules that they usually stand in."""
+"""Operations in torchao's patterns, which identify them by the modules that they usually come from."""
 
 
 class TorchInt8(Target):
-    """PyTorch, compiled, with weights and activations in 8 bits."""
+    """PyTorch, compiled, with int8 weights and activations."""
 
     name = "torch-int8"
     packages = ("torch", "torchao")
@@ -43,7 +43,7 @@ class TorchInt8(Target):
     danger = IS_CODE  # it is compiled, as aotinductor's are
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
-        """Quantizes, and compiles.
+        """Quantize, and compiles.
 
         Raises:
             DeployError: There are no images, no C++ compiler, or it is another kind of processor.
@@ -51,24 +51,24 @@ class TorchInt8(Target):
         images = torch.from_numpy(calibration_images(self.name, self.images, input_size))
         if platform.machine() not in ("x86_64", "AMD64"):
             raise DeployError(f"{self.name} needs an x86 processor, not {platform.machine()}; try openvino-int8")
-        require_compiler()  # said at once, not after minutes
+        require_compiler()  # fail now rather than after minutes
         with without_remarks(), torch.no_grad():
             quantized = _quantize(_recognizable(export(graph, input_size, batch=max(2, batch))), images)
             AHEAD.write(quantized, input_size, folder, batch=batch)
 
     def load(self, folder: Path, *, threads: int) -> Engine:
-        """Loads the archive's machine code, as that of 32 bits is."""
+        """Load the machine code of the archive, as ``aotinductor`` does."""
         return AHEAD.load(folder, threads=threads)
 
 
 def _recognizable(program: torch.export.ExportedProgram) -> Any:
-    """Returns the graph of a program as torchao's quantizer finds its patterns in it.
+    """Return the graph of a program in which torchao's quantizer finds its patterns.
 
-    It goes by the modules that operations come from, which are ours here, or none: they say what they are as well.
+    It identifies operations by the modules that they come from. These are ours here, or none, so they are set.
     """
     graph: Any = program.module(check_guards=False)
     for node in list(graph.graph.nodes):
-        if node.target is aten.clone.default:  # what evaluation leaves of dropout, and an end to a pattern
+        if node.target is aten.clone.default:  # left by dropout in evaluation mode; it would end a pattern
             node.replace_all_uses_with(node.args[0])
             graph.graph.erase_node(node)
         elif node.target in MODULES:
@@ -83,13 +83,13 @@ def _quantize(graph: Any, images: Tensor) -> Any:
         from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
     except ImportError as error:
         raise MissingExtraError(f"{TorchInt8.name} needs torchao ({error}): pip install 'cruciform[int8]'") from error
-    # Without these instructions two products of 8 bits are summed in 16, and may not fit.
+    # Without these instructions two int8 products are summed in int16, which may overflow.
     abilities = torch.cpu.get_capabilities()
     tight = not (abilities.get("avx512_vnni") or abilities.get("avx_vnni"))
     settings = x86.get_default_x86_inductor_quantization_config(reduce_range=tight)
     quantizer = x86.X86InductorQuantizer().set_global(settings)
     if any(_rounds_up(node) for node in graph.graph.nodes):
-        # Compiled, a pooling in 8 bits forgets that it rounds up, and gives maps that are too small (torch 2.13).
+        # Compiled, an int8 pooling ignores ceil_mode and returns maps that are too small (torch 2.13).
         quantizer.set_function_type_qconfig(F.max_pool2d, None)
     prepared = prepare_pt2e(graph, quantizer)
     for part in images.split(BATCH):
@@ -98,7 +98,7 @@ def _quantize(graph: Any, images: Tensor) -> Any:
 
 
 def _rounds_up(node: Node) -> bool:
-    """Returns whether a node is a pooling of maxima whose last windows may reach beyond the map."""
+    """Return whether a node is a max pooling with ceil_mode."""
     return node.target is aten.max_pool2d.default and len(node.args) > 5 and bool(node.args[5])
 
 
