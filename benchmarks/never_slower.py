@@ -52,6 +52,8 @@ CONVERTED = {
     "monai:ResNet18-3d": (1, 48, 48, 48),
 }
 
+FELL_BACK = ("falls back to the equal dense network", "do not pay")  # in a verdict, today and as it was recorded
+
 
 def build(name: str) -> tuple[nn.Module, nn.Module | None, tuple[int, ...]]:
     """Returns a network of basis filters, the dense one that it came from or equals, and the size of an image."""
@@ -144,7 +146,7 @@ def record(rows: list[dict[str, Any]]) -> None:
             "comparisons": len(ratios),
             "above_1.02": sum(ratio > 1.02 for ratio in ratios),
             "measured": sum("dense_milliseconds" in row for row in rows),
-            "shipped_dense": sum("do not pay" in row.get("verdict", "") for row in rows),
+            "shipped_dense": sum(any(words in row.get("verdict", "") for words in FELL_BACK) for row in rows),
             "failed": sum("failed" in row for row in rows),
             "best_ratio": round(min(ratios, default=0), 4),
         },

@@ -60,14 +60,14 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
 def test_training_goes_on_when_a_node_is_taken_away_and_the_driver_killed(cluster: Cluster, tmp_path: Path) -> None:
     recipe, run = write_recipe(tmp_path, EPOCHS), tmp_path / "run"
     words = (recipe, "--run", run, "--backend", "ray", "--resume")
-    process = command(*words, "--workers", 3, "--least-workers", 2)
+    process = command(*words, "--workers", 3, "--min-workers", 2)
     wait_for(run, 10, process)
     cluster.take_node_away()
     wait_for(run, 20, process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     _wait_until(lambda: not Run(run).is_locked(), "the workers of the killed driver end")
-    # Without --least-workers: for 3 minutes Ray would keep the nodes for the dead run.
+    # Without --min-workers: for 3 minutes Ray would keep the nodes for the dead run.
     finish(command(*words, "--workers", 2), timeout=300)
     status = Run(run).status()
     assert (status["state"], status["epochs"]) == ("done", EPOCHS)

@@ -40,10 +40,10 @@ def recipe(tmp_path: Path) -> Path:
     path.write_text(
         f"""
         epochs = 2
-        batch = 50
+        batch_size = 50
         model = {{name = "nin_c3_lr"}}
         data = {{kind = "cifar10", path = "{tmp_path / "data"}"}}
-        optimizer = {{kind = "sgd", rate = 0.005}}
+        optimizer = {{kind = "sgd", lr = 0.005}}
         log = {{steps = 1, tensorboard = false}}
         """.replace("\n        ", "\n")
     )
@@ -82,7 +82,7 @@ def test_a_signal_ends_it_with_its_own_code_and_it_goes_on(cruciform: Command, r
     process.send_signal(signal.SIGINT)
     _, message = process.communicate(timeout=100)
     assert process.returncode == 130, message
-    assert "its state is saved. Go on with: cruciform train run --resume" in message
+    assert "its state is saved. Resume with: cruciform train run --resume" in message
     assert json.loads(cruciform("runs", tmp_path, "--json").stdout)[0]["state"] == "interrupted"
     changed = cruciform("train", tmp_path / "run", "--resume", "--set", "epochs=2")
     assert changed.returncode == 7
@@ -96,7 +96,7 @@ def test_a_signal_ends_it_with_its_own_code_and_it_goes_on(cruciform: Command, r
         (["nin_c3_lr_cifar10", "--set", "epoch=2"], 3, "there is no key 'epoch'. Did you mean 'epochs'?"),
         (["nin_c3_lr_cifar10", "--set", "data.path=nowhere"], 4, "does not exist"),
         (["nin_c3_lr_cifar10", "--backend", "slurm"], 2, "unknown backend 'slurm'"),
-        (["nin_c3_lr_cifar10", "--workers", "2"], 7, "the backend local is one process, not 2"),
+        (["nin_c3_lr_cifar10", "--workers", "2"], 7, "the backend local has one process, not 2"),
     ],
 )
 def test_what_is_wrong_is_one_sentence_and_an_exit_code(

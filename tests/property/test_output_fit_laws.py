@@ -39,7 +39,7 @@ def fit_or_skip(plan: LayerPlan, moments: Moments, weight: torch.Tensor) -> Outp
     try:
         return fit_outputs(plan, moments, weight)
     except ConversionError as refused:
-        assume("can't be fitted" not in str(refused) and "reaches out" not in str(refused))
+        assume("can't be fitted" not in str(refused) and "is larger than the kernel" not in str(refused))
         raise
 
 
