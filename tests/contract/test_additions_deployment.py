@@ -56,6 +56,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
     registries: tuple[Any, ...] = TARGETS, COST_UNITS
+    for registry in registries:
+        registry.names()  # imports what registers itself, which happens once in a process
     before = [(registry, dict(registry._items), registry._is_complete) for registry in registries]
     monkeypatch.delitem(sys.modules, "added_by_tests", raising=False)
 
