@@ -71,7 +71,7 @@ def test_timms_own_convolutions_keep_what_makes_them_special(kind: str, options:
         scale = 1.7 / weight.shape[1] ** 0.5 if "Scaled" in name else 1.0
         torch.testing.assert_close(weight.mean(1), torch.zeros(4), atol=1e-5, rtol=0)
         torch.testing.assert_close(weight.std(1, unbiased=False), torch.full((4,), scale), rtol=1e-3, atol=0)
-        with pytest.raises(ConversionError, match="computes its weights itself"):
+        with pytest.raises(ConversionError, match="which transforms its weights"):
             convert(conv, "lr", init="fit")
     torch.testing.assert_close(collapse(converted)(x), converted(x), rtol=1e-4, atol=1e-4)
 

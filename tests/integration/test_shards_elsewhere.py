@@ -113,7 +113,7 @@ def test_a_server_that_never_finishes_its_answer_is_given_up(monkeypatch: pytest
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        with pytest.raises(DataError, match="can't be read after 4 tries"):
+        with pytest.raises(DataError, match="can't be read after 4 attempts"):
             open_storage(f"http://127.0.0.1:{server.server_address[1]}/set").read("manifest.json")
     finally:
         done.set()
