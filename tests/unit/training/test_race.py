@@ -68,7 +68,7 @@ def test_the_runs_of_a_race_may_be_of_several_processes_which_it_starts_by_itsel
     joined[joined.index(str(tmp_path / "runs"))] = str(tmp_path / "joined")
     done = subprocess.run(joined, check=False, capture_output=True, text=True)
     assert done.returncode
-    assert "call it without torchrun" in done.stderr
+    assert "start it without torchrun" in done.stderr
 
 
 @pytest.mark.parametrize("changes", [["model.name=cifar_fast_lr"], ["model.scheme=lr"]], ids=["built", "converted"])
