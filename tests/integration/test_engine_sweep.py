@@ -47,7 +47,7 @@ def test_an_engine_that_goes_wrong_is_seen(
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import engine_cases
 
-    monkeypatch.setattr(engine_cases, "CONVOLUTIONS", {2: engine})
+    monkeypatch.setattr(engine_cases, "FUNCTIONAL_CONVOLUTIONS", {2: engine})
     group = engine_cases.Group((3, 1), ((1, 1), (1, 0), (1, 1)), 2, "float32")
     findings = engine_cases.sweep_torch(group)
     found = [

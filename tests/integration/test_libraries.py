@@ -172,6 +172,7 @@ def test_all_networks_are_listed() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # minutes on a busy machine
 def test_a_sample_of_sixty_networks_converts(tmp_path: Path) -> None:
     names = list_networks(("torchvision", "timm", "monai"))
     chosen = [names[index * len(names) // 60] for index in range(60)]
