@@ -23,6 +23,9 @@ blocks; in 3-D it has 1-D filters along three axes. Biases follow the convolutio
 networks. Members without a name of their own are written with their options, wherever a scheme's name is asked for:
 ``cross:full=0.25``, ``cross:width=0.5,join``, ``cross:shapes=kx1+1xk+2x2``, ``cross:shapes=planes,full=0.25``,
 ``cross:block=16``.
+
+``sf:rank=64`` and ``thin:rank=64`` approximate trained kernels, ``[1×k: 64] → [k×1: d]`` and ``[k×k: 64] → [1×1: d]``;
+only their last stage has a bias.
 """
 
 from collections.abc import Callable, Sequence
@@ -55,6 +58,45 @@ def separable(spec: ConvSpec) -> LayerPlan:
     axes = [axis for axis in reversed(range(spec.rank)) if spec.kernel[axis] > 1] or [0]
     lines = [_line(spec.kernel, axis) for axis in axes]
     return LayerPlan(spec, tuple(Stage((FilterGroup(line, spec.out_channels),), spec.bias) for line in lines))
+
+
+def separable_of_rank(*, rank: int) -> Scheme:
+    """Return a scheme of 1-D filters in sequence with few channels between them: ``[1×k: rank] → [k×1: d]`` in 2-D.
+
+    Args:
+        rank: Filters of every stage but the last.
+    """
+    _refuse_rank("sf", rank)
+
+    def scheme(spec: ConvSpec) -> LayerPlan:
+        stages = separable(spec).stages
+        if len(stages) == 1:
+            raise PlanError(f"sf:rank={rank} needs a kernel that is longer than 1 along two axes; {spec} is not")
+        inner = [Stage((FilterGroup(stage.groups[0].kernel, rank),), bias=False) for stage in stages[:-1]]
+        return LayerPlan(spec, (*inner, stages[-1]))
+
+    return scheme
+
+
+def thin(*, rank: int) -> Scheme:
+    """Return a scheme of few full filters with a join after them: ``[k×k: rank] → [1×1: d]``.
+
+    Args:
+        rank: How many full filters.
+    """
+    _refuse_rank("thin", rank)
+
+    def scheme(spec: ConvSpec) -> LayerPlan:
+        _refuse_groups(spec, "thin")
+        few = Stage((FilterGroup(spec.kernel, rank),), bias=False)
+        return LayerPlan(spec, (few, Stage((FilterGroup((1,) * spec.rank, spec.out_channels),), spec.bias)))
+
+    return scheme
+
+
+def _refuse_rank(scheme: str, rank: int) -> None:
+    if rank < 1:
+        raise PlanError(f"the rank of {scheme} must be at least 1; got {rank}")
 
 
 def cross(
@@ -134,16 +176,28 @@ def make_plan(spec: ConvSpec, scheme: str | Scheme = "lr") -> LayerPlan:
     return (find_scheme(scheme) if isinstance(scheme, str) else scheme)(spec)
 
 
+_Readers: TypeAlias = dict[str, Callable[[str], Any]]
+_RANK: _Readers = {"rank": int}
+FAMILIES: dict[str, tuple[Callable[..., Scheme], _Readers, str]] = {
+    "cross": (
+        cross,
+        {"width": float, "full": float, "block": int, "join": lambda value: value or True,
+         "shapes": lambda value: value.split("+")},
+        "width=0.5, full=0.25, block=16, join, join=kx1 or shapes=kx1+1xk, separated by commas: 'cross:full=0.25,join'",
+    ),
+    "sf": (separable_of_rank, _RANK, "'sf:rank=64'"),
+    "thin": (thin, _RANK, "'thin:rank=64'"),
+}  # fmt: skip
+"""By name: the function that returns a member, how its options are read, and how they are written."""
+
+
 @lru_cache
 def find_scheme(text: str) -> Scheme:
-    """Return the scheme of a name, or the member of ``cross`` that is written as ``cross:full=0.25,join``."""
+    """Return the scheme of a name, or the member of a family that is written as ``cross:full=0.25,join``."""
     family, colon, options = text.partition(":")
-    if not colon or family != "cross":
+    if not colon or family not in FAMILIES:
         return SCHEMES.get(text)
-    readers: dict[str, Callable[[str], Any]] = {
-        "width": float, "full": float, "block": int, "join": lambda value: value or True,
-        "shapes": lambda value: value.split("+"),
-    }  # fmt: skip
+    make, readers, written = FAMILIES[family]
     chosen = {}
     for option in options.split(","):
         key, _, value = option.partition("=")
@@ -151,10 +205,9 @@ def find_scheme(text: str) -> Scheme:
             chosen[key] = readers[key](value)
         except (KeyError, ValueError):
             raise PlanError(
-                f"the scheme {text!r} has an unknown or invalid option {option!r}; write width=0.5, full=0.25, "
-                "block=16, join, join=kx1 or shapes=kx1+1xk, separated by commas: 'cross:full=0.25,join'"
+                f"the scheme {text!r} has an unknown or invalid option {option!r}; write {written}"
             ) from None
-    return cross(**chosen)
+    return make(**chosen)
 
 
 def _refuse_groups(spec: ConvSpec, scheme: str) -> None:

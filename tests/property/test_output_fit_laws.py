@@ -13,7 +13,7 @@ from cruciform.conversion.fit import fit_parameters
 from cruciform.errors import ConversionError
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.forms import collapse_kernel
-from cruciform.plan import FilterGroup, LayerPlan, Stage
+from cruciform.plan import ConvSpec, FilterGroup, LayerPlan, Stage
 
 
 def dense(plan: LayerPlan, weight: torch.Tensor, bias: torch.Tensor) -> CompositeConv:
@@ -97,3 +97,16 @@ def test_what_the_plan_can_represent_is_met_exactly(plan: LayerPlan, data: st.Da
     assume(reachable.shape == weight.shape)
     y = dense(plan, reachable, bias if plan.stages[-1].bias else torch.zeros_like(bias))(x).detach()
     assert fit_or_skip(plan, moments_of(plan, x, y), reachable).relative_error < 1e-8
+
+
+def test_a_layer_that_reads_nothing_but_padding_is_met_exactly() -> None:
+    spec = ConvSpec(4, 4, (3, 1), stride=(3, 2), padding=((3, 2), (4, 3)), dilation=(2, 1), bias=True)
+    plan = LayerPlan(spec, (Stage((FilterGroup((1, 1), 4),), bias=True),))
+    x = torch.randn(1, 4, 1, 2, dtype=torch.float64)
+    weight = torch.zeros(4, 4, 3, 1, dtype=torch.float64)
+    weight[:, :, 1] = torch.randn(4, 4, 1, dtype=torch.float64)
+    bias = torch.tensor([-0.7369, 0.9809, 0.0820, -0.3163], dtype=torch.float64)
+    y = dense(plan, weight, bias)(x).detach()
+    constant = y.movedim(1, 0).flatten(1)
+    assert bool((constant == constant[:, :1]).all())  # rounding of E[y²] − E[y]² is all that is left to explain
+    assert fit_outputs(plan, moments_of(plan, x, y), weight).relative_error < 1e-12

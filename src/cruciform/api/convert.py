@@ -97,10 +97,10 @@ def plan_conversion(
         input_size: Channels and spatial size of one input, ``(3, 224, 224)``, to count MACs for. Left out for a
             reference: its usual one.
     """
-    from cruciform.conversion.planning import Rules, plan_by
+    from cruciform.conversion.convert import plan_conversion as plan_module
 
     network, size = _open(model, input_size)
-    return plan_by(network, Rules(scheme, where, protect, size))
+    return plan_module(network, scheme, where=where, protect=protect, input_size=size)
 
 
 def _open(

@@ -81,7 +81,7 @@ def collect_moments(
         seed: Of the positions.
     """
     generator = torch.Generator().manual_seed(seed)
-    sums: dict[str, MomentSums] = {}
+    sums = {name: MomentSums(spec.in_channels * prod(spec.kernel), spec.out_channels) for name, spec in layers.items()}
     with (
         torch.no_grad(),
         _Recorder(original, list(layers), inputs=False) as outputs,
@@ -95,8 +95,7 @@ def collect_moments(
                         f"{name} ran {len(wanted[name])} times in the original network and {len(given[name])} times in "
                         "the compressed one; its outputs can't be compared"
                     )
-                sums.setdefault(name, MomentSums(spec.in_channels * prod(spec.kernel), spec.out_channels))
                 for x, y in zip(given[name], wanted[name], strict=True):
                     at = draw_positions(tuple(y.shape[2:]), positions, generator)
                     sums[name].add(take_patches(x, spec, at), take_outputs(y, at))
-    return {name: sums[name].moments() if name in sums else MomentSums(1, 1).moments() for name in layers}
+    return {name: total.moments() for name, total in sums.items()}

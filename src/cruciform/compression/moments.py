@@ -13,6 +13,7 @@ from torch import Tensor
 from cruciform.errors import ConversionError
 
 CHUNK = 4096  # patches that are converted to float64 at once
+ROUNDING = 1e-12  # an output that varies by less than this fraction of E[y²] is constant: the rest is rounding
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,14 @@ class Moments:
     def centered(self) -> "Moments":
         """Return the moments about the means: those of a layer whose bias takes up the means."""
         x, y = self.input_mean, self.output_mean
+        spread = self.outputs - y.square()
         return Moments(
             self.count,
             torch.zeros_like(x),
             torch.zeros_like(y),
             torch.addr(self.inputs, x, x, alpha=-1),
             torch.addr(self.cross, y, x, alpha=-1),
-            (self.outputs - y.square()).clamp_min(0),
+            torch.where(spread > ROUNDING * self.outputs, spread, 0.0),
         )
 
     @property

@@ -21,11 +21,10 @@ from torch import Tensor
 
 from cruciform.compression.moments import Moments
 from cruciform.compression.stage_algebra import StageAlgebra
-from cruciform.conversion.fit import fit_parameters
+from cruciform.conversion.fit import fit_parameters, take_taps, with_biases
 from cruciform.errors import ConversionError
 from cruciform.nn.forms import GroupParameters
-from cruciform.plan import FilterGroup, LayerPlan, embedding_offset
-from cruciform.spec import span
+from cruciform.plan import LayerPlan
 
 RIDGE = 1e-3
 """λ as a fraction of the mean of C's diagonal."""
@@ -134,8 +133,8 @@ def _solve_rows(algebra: StageAlgebra, c: Tensor, r: Tensor) -> Tensor:
 def _alternate(algebra: StageAlgebra, kernels: list[Tensor], c: Tensor, r: Tensor) -> list[Tensor]:
     """Lower the objective stage by stage until a sweep wins nothing."""
     kernels = list(kernels)
-    scale = abs(_objective(algebra, kernels, c, r)) or 1.0
     left = _objective(algebra, kernels, c, r)
+    scale = abs(left) or 1.0
     for _ in range(SWEEPS):
         kernels[-1] = _solve_last(algebra, kernels, c, r)
         for stage in range(algebra.count - 1):
@@ -227,30 +226,12 @@ def _as_parameters(
     plan: LayerPlan, kernels: Sequence[Tensor], bias: Tensor, weight: Tensor
 ) -> list[list[GroupParameters]]:
     """Return the parameters of all groups, with the bias after the last stage, in the type and place of a kernel."""
-    kernels = _balanced(kernels)
-    made: list[list[GroupParameters]] = []
-    for index, (stage, kernel) in enumerate(zip(plan.stages, kernels, strict=True)):
-        window = plan.stage_spec(index).kernel
-        whole = kernel.reshape(*kernel.shape[:2], *window)
-        row, pairs = 0, []
-        for group in stage.groups:
-            rows = slice(row, row + group.filters)
-            own = None
-            if stage.bias:
-                own = (bias[rows] if index == len(plan.stages) - 1 else torch.zeros(group.filters)).to(weight)
-            pairs.append((_cut(whole[rows], group, window).to(weight), own))
-            row += group.filters
-        made.append(pairs)
-    return made
-
-
-def _cut(kernel: Tensor, group: FilterGroup, window: tuple[int, ...]) -> Tensor:
-    """Return the taps that a group has of a kernel in its stage's window."""
-    places = []
-    for axis, extent in enumerate(window):
-        start = embedding_offset(extent, group.kernel[axis], group.dilation[axis])
-        places.append(slice(start, start + span(group.kernel[axis], group.dilation[axis]), group.dilation[axis]))
-    return kernel[(slice(None), slice(None), *places)].contiguous()
+    groups: list[list[Tensor]] = []
+    for index, (stage, kernel) in enumerate(zip(plan.stages, _balanced(kernels), strict=True)):
+        whole = kernel.reshape(*kernel.shape[:2], *plan.stage_spec(index).kernel)
+        parts = whole.split([group.filters for group in stage.groups])
+        groups.append([take_taps(part, plan, index, number) for number, part in enumerate(parts)])
+    return with_biases(plan, groups, weight, bias.to(weight))
 
 
 def _balanced(kernels: Sequence[Tensor]) -> list[Tensor]:

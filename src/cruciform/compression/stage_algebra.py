@@ -11,6 +11,7 @@ from math import prod
 import torch
 from torch import Tensor
 
+from cruciform.conversion.fit import group_support
 from cruciform.nn.forms import GroupParameters, embed_kernel
 from cruciform.plan import LayerPlan
 
@@ -33,13 +34,12 @@ class StageAlgebra:
 
     def _mask(self, stage: int) -> Tensor:
         """Which values of a stage's kernel its groups have: (filters, 1, taps of its axes)."""
-        spec = self.plan.stage_spec(stage)
-        margin = ((0, 0),) * spec.rank
-        ones = [
-            embed_kernel(torch.ones(group.filters, 1, *group.kernel, dtype=torch.float64), group, spec.kernel, margin)
-            for group in self.plan.stages[stage].groups
+        window = self.plan.stage_spec(stage).kernel
+        taps = [
+            group_support(self.plan, stage, number).double().reshape(1, 1, *window).expand(group.filters, 1, *window)
+            for number, group in enumerate(self.plan.stages[stage].groups)
         ]
-        return self._own_axes(torch.cat(ones), stage)
+        return self._own_axes(torch.cat(taps), stage)
 
     def _own_axes(self, kernel: Tensor, stage: int) -> Tensor:
         sizes = [size for axis, size in enumerate(kernel.shape[2:]) if self.plan.owners[axis] == stage]
@@ -136,12 +136,11 @@ class StageAlgebra:
         taps = prod(index.shape[:n_after])
         blocks = index.reshape(taps, -1)
         mean = sum((c[block][:, block] for block in blocks), torch.zeros(1, dtype=c.dtype)) / taps
+        size = prod(index.shape[n_after : n_after + n_own])
         if b is None:
             # (own taps, c) → (c, own taps), as kernels are ordered
-            size = prod(index.shape[n_after : n_after + n_own])
             turn = torch.arange(len(mean)).reshape(size, -1).T.reshape(-1)
             return mean[turn][:, turn]
-        size = prod(index.shape[n_after : n_after + n_own])
         flat = b.reshape(b.shape[0], -1)
         half = (mean.reshape(len(mean) * size, -1) @ flat.T).reshape(len(mean), size, -1)
         half = half.movedim(2, 1).reshape(len(mean), -1)

@@ -64,7 +64,7 @@ def fit_parameters(plan: LayerPlan, weight: Tensor, bias: Tensor | None) -> list
             f"{plan} can't be fitted: every stage after the first needs exactly one filter group, and with three or "
             "more stages the first one too"
         )
-    return _with_biases(plan, kernels, weight, bias)
+    return with_biases(plan, kernels, weight, bias)
 
 
 def relative_residual(plan: LayerPlan, parameters: Sequence[Sequence[GroupParameters]], weight: Tensor) -> float:
@@ -80,18 +80,18 @@ def _crop_rows(plan: LayerPlan, weight: Tensor) -> list[Tensor]:
     row = 0
     for group in plan.stages[0].groups:
         rows = weight[row : row + group.filters]
-        kernels.append(_take_taps(rows, plan, 0, len(kernels)))
+        kernels.append(take_taps(rows, plan, 0, len(kernels)))
         row += group.filters
     return kernels
 
 
-def _take_taps(kernel: Tensor, plan: LayerPlan, stage: int, number: int) -> Tensor:
+def take_taps(kernel: Tensor, plan: LayerPlan, stage: int, number: int) -> Tensor:
     """Crop a kernel of the stage's window to the taps of one of its groups."""
-    group, support = plan.stages[stage].groups[number], _support(plan, stage, number)
+    group, support = plan.stages[stage].groups[number], group_support(plan, stage, number)
     return kernel.flatten(2)[:, :, support.to(kernel.device)].reshape(*kernel.shape[:2], *group.kernel)
 
 
-def _support(plan: LayerPlan, stage: int, number: int) -> Tensor:
+def group_support(plan: LayerPlan, stage: int, number: int) -> Tensor:
     """Which taps of the stage's window a group has."""
     spec, group = plan.stage_spec(stage), plan.stages[stage].groups[number]
     ones = torch.ones(1, 1, *group.kernel)
@@ -103,7 +103,7 @@ def _fit_two_stages(plan: LayerPlan, weight: Tensor) -> list[list[Tensor]]:
     matrix = _unfold(plan, weight.double().cpu(), 1)
     c, groups = inner.in_channels, plan.stages[0].groups
     # Columns are ordered (channel, tap); the support of a group repeats for each channel.
-    supports = torch.stack([_support(plan, 0, n).repeat(c) for n in range(len(groups))])
+    supports = torch.stack([group_support(plan, 0, n).repeat(c) for n in range(len(groups))])
     owner = torch.repeat_interleave(torch.arange(len(groups)), torch.tensor([g.filters for g in groups]))
     join = _start(matrix, supports, [g.filters for g in groups])
     basis = _solve_basis(matrix, join, supports[owner])
@@ -116,7 +116,7 @@ def _fit_two_stages(plan: LayerPlan, weight: Tensor) -> list[list[Tensor]]:
         join = (_pseudo_inverse(basis.T) @ matrix.T).T
         basis = _solve_basis(matrix, join, supports[owner])
     join, basis = _balanced(join, basis)
-    kernels = [_take_taps(basis[owner == n].reshape(-1, c, *inner.kernel), plan, 0, n) for n in range(len(groups))]
+    kernels = [take_taps(basis[owner == n].reshape(-1, c, *inner.kernel), plan, 0, n) for n in range(len(groups))]
     return [kernels, [_fold(plan, join, 1)]]
 
 
@@ -132,7 +132,7 @@ def _fold(plan: LayerPlan, join: Tensor, stage: int) -> Tensor:
     """Return the stage's J as a kernel (d, m, window), cut to the taps of its one group."""
     window, d = plan.stage_spec(stage).kernel, plan.stages[stage].filters
     kernel = join.reshape(d, -1, join.shape[1]).transpose(1, 2).reshape(d, join.shape[1], *window)
-    return _take_taps(kernel, plan, stage, 0)
+    return take_taps(kernel, plan, stage, 0)
 
 
 def _start(matrix: Tensor, supports: Tensor, filters: Sequence[int]) -> Tensor:
@@ -202,11 +202,11 @@ def _fit_chain(plan: LayerPlan, weight: Tensor) -> list[list[Tensor]]:
         # What is left has one tap along the axes that were split off.
         left = [1 if plan.owners[axis - 2] == stage else rest.shape[axis] for axis in range(2, rest.ndim)]
         rest = basis.reshape(-1, weight.shape[1], *left)
-    kernels.insert(0, [_take_taps(rest, plan, 0, 0)])
+    kernels.insert(0, [take_taps(rest, plan, 0, 0)])
     return kernels
 
 
-def _with_biases(
+def with_biases(
     plan: LayerPlan, kernels: Sequence[Sequence[Tensor]], weight: Tensor, bias: Tensor | None
 ) -> list[list[GroupParameters]]:
     """Add biases: the kernel's own after the last stage, zeros before; in the kernel's dtype, on its device."""

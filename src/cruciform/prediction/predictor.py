@@ -18,10 +18,11 @@ from cruciform.deployment.deployed import Artifact
 from cruciform.deployment.targets.target import Engine
 from cruciform.errors import DataError, DeployError, OptionError, RecipeError, first_line, reraise_as
 from cruciform.files import MANIFEST, read_bytes
-from cruciform.prediction.request import ARTIFACT, RUN, check_model
-from cruciform.store.directory import interface_of, load, saved_input_size
+from cruciform.networks.open_network import open_network
+from cruciform.prediction.request import ARTIFACT, MODEL, check_model
+from cruciform.store.directory import interface_of
 from cruciform.store.interface import Interface, read_interface
-from cruciform.training.evaluate_run import IMAGE_KEYS, trained_network
+from cruciform.training.evaluate_run import IMAGE_KEYS
 from cruciform.training.recipe.recipe import DataTable, Transforms
 from cruciform.training.tables.table import read_table
 
@@ -92,11 +93,10 @@ def open_predictor(model: str, *, threads: int = 1, trust: bool = False) -> Pred
         _usable(read_interface(report, model), model)
         return _with_report(open_artifact(path, threads=threads, trust=trust), report, path)
     torch.set_num_threads(threads)
-    if kind == RUN:
-        trained = trained_network(path)
-        return from_network(trained.model, trained.input_size, trained.interface, name=model)
-    interface = _usable(interface_of(path), model)
-    return from_network(load(path), saved_input_size(path), interface, name=model)
+    if kind == MODEL:
+        _usable(interface_of(path), model)  # before its weights are read
+    opened = open_network(path)
+    return from_network(opened.model, opened.input_size, opened.interface, name=model)
 
 
 def from_artifact(artifact: Artifact) -> Predictor:

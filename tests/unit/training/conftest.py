@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cruciform.api.train import train
+from cruciform.training.recipe.cookbook import load_recipe
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.tables.table import read_table
 
@@ -19,6 +21,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         records[:, 0] %= 10
         (folder / f"{name}.bin").write_bytes(records.tobytes())
     return folder
+
+
+@pytest.fixture(scope="session")
+def dense(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has trained a small dense network; tests read it and leave it as it is."""
+    directory = tmp_path_factory.mktemp("runs") / "dense"
+    small = ("model.options.widths=[8, 8, 8]", "epochs=1", "log.tensorboard=false", "precision=fp32")
+    train(load_recipe("cifar_fast_cifar10", [*small, f'data.path="{data}"']), directory)
+    return directory
 
 
 @pytest.fixture

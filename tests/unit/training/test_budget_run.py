@@ -9,23 +9,12 @@ import torch
 from typer.testing import CliRunner
 
 import cruciform
-from cruciform.api.train import train
 from cruciform.budgets import survey
 from cruciform.budgets.costs import CostTable, Kind, LayerCost
 from cruciform.cli.main import app
 from cruciform.deployment.search.clock import Timing
 from cruciform.errors import ConversionError
 from cruciform.schemes import make_plan
-from cruciform.training.recipe.cookbook import load_recipe
-
-SMALL = ("model.options.widths=[8, 8, 8]", "epochs=1", "log.tensorboard=false", "precision=fp32")
-
-
-@pytest.fixture(scope="module")
-def dense(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("runs") / "dense"
-    train(load_recipe("cifar_fast_cifar10", [*SMALL, f'data.path="{data}"']), directory)
-    return directory
 
 
 @pytest.fixture(autouse=True)

@@ -7,20 +7,9 @@ import torch
 from typer.testing import CliRunner
 
 import cruciform
-from cruciform.api.train import train
 from cruciform.cli.main import app
 from cruciform.conversion.convert import converted_plans
 from cruciform.errors import ConversionError
-from cruciform.training.recipe.cookbook import load_recipe
-
-SMALL = ("model.options.widths=[8, 8, 8]", "epochs=1", "log.tensorboard=false", "precision=fp32")
-
-
-@pytest.fixture(scope="module")
-def dense(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("runs") / "dense"
-    train(load_recipe("cifar_fast_cifar10", [*SMALL, f'data.path="{data}"']), directory)
-    return directory
 
 
 def test_a_run_is_converted_in_python(dense: Path, tmp_path: Path) -> None:
