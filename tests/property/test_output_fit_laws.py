@@ -6,9 +6,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from strategies import inputs, plans
 
-from cruciform.compression.input_patches import take_outputs, take_patches
-from cruciform.compression.moments import Moments, MomentSums
-from cruciform.compression.output_fit import OutputFit, fit_outputs
+from cruciform.compression.fitting.input_patches import take_outputs, take_patches
+from cruciform.compression.fitting.moments import Moments, MomentSums
+from cruciform.compression.fitting.output_fit import OutputFit, fit_outputs
 from cruciform.conversion.fit import fit_parameters
 from cruciform.errors import ConversionError
 from cruciform.nn.composite import CompositeConv

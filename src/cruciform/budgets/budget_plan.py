@@ -6,7 +6,6 @@ from pathlib import Path
 
 from torch import nn
 
-from cruciform.budgets.costs import LayerCost
 from cruciform.budgets.solver import Layer, Solution, front, import_scipy, not_met, solve
 from cruciform.budgets.survey import Survey, Valuation, count_network, survey_network
 from cruciform.budgets.units.cost_unit import COST_UNITS, Limit, find_unit
@@ -128,10 +127,7 @@ def choose(survey: Survey, limits: Mapping[str, Limit]) -> BudgetPlan:
     curve = front(survey.layers, first, fixed=survey.dense)
     most = sum(layer.weight for layer in survey.layers)
     return BudgetPlan(
-        tuple(
-            _explain(layer, found, survey.convolutions[layer.name], survey.tables[layer.name].costs)
-            for layer in survey.layers
-        ),
+        tuple(_explain(layer, found, survey) for layer in survey.layers),
         found.value / most,
         found.costs,
         survey.dense,
@@ -145,8 +141,8 @@ def _absolute(limits: Mapping[str, Limit], dense: Mapping[str, float]) -> dict[s
     return {name: limit.amount * (dense[name] if limit.relative else 1) for name, limit in limits.items()}
 
 
-def _explain(layer: Layer, found: Solution, convolution: str, costs: Mapping[str, LayerCost]) -> Chosen:
-    option = found.choices[layer.name]
+def _explain(layer: Layer, found: Solution, survey: Survey) -> Chosen:
+    option, costs = found.choices[layer.name], survey.tables[layer.name].costs
     cost, dense = costs[option.name], costs[DENSE]
     ratios = {scheme: one.seconds / dense.seconds for scheme, one in costs.items() if scheme != DENSE}
     quickest = min(ratios, key=lambda scheme: ratios[scheme], default=None)
@@ -155,8 +151,8 @@ def _explain(layer: Layer, found: Solution, convolution: str, costs: Mapping[str
     elif option.name != DENSE:
         others = sum(one.costs[SECONDS] > option.costs[SECONDS] and one.value > option.value for one in layer.options)
         reason = (
-            f"keeps {option.value:.0%} of the kernel's energy at {ratios[option.name]:.2f} of the dense time; "
-            f"{others} candidates keep more and take longer"
+            f"{survey.valuation.in_words(option.value)} at {ratios[option.name]:.2f} of the dense time; "
+            f"{others} candidates are worth more and take longer"
         )
     elif ratios[quickest] >= SLOWER:
         reason = f"kept dense: the fastest candidate, {quickest}, takes {ratios[quickest]:.2f}× the dense time here"
@@ -164,6 +160,7 @@ def _explain(layer: Layer, found: Solution, convolution: str, costs: Mapping[str
         reason = (
             f"kept dense: the budget allows it; the fastest candidate, {quickest}, takes {ratios[quickest]:.2f} of it"
         )
+    convolution = survey.convolutions[layer.name]
     return Chosen(layer.name, convolution, option.name, cost.form, option.value, cost.seconds, dense.seconds, reason)
 
 

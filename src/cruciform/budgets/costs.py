@@ -145,7 +145,7 @@ def _measure(
                 problems[scheme] = str(error)
                 continue
             network = surrounded(plan, kind.pooling)
-            for form in ("",) if plan.is_dense else TIMED_FORMS:
+            for form in _forms_of(plan):
                 name = f"{scheme} {form}"
                 on_progress(f"{describe(kind)['convolution']} as {name}")
                 build = Build({str(_place(kind.spec)): form} if form else {})  # type: ignore[dict-item]
@@ -167,6 +167,13 @@ def _measure(
         if scheme not in costs or timing.best < costs[scheme].seconds:
             costs[scheme] = LayerCost(timing.best, form)
     return CostTable(costs, {scheme: why for scheme, why in problems.items() if scheme not in costs})
+
+
+def _forms_of(plan: LayerPlan) -> tuple[str, ...]:
+    """Return the forms that differ for a plan: without a concatenation there is one."""
+    if plan.is_dense:
+        return ("",)
+    return TIMED_FORMS if any(len(stage.groups) > 1 for stage in plan.stages) else TIMED_FORMS[:1]
 
 
 def surrounded(plan: LayerPlan, pooling: Pooling | None = None) -> nn.Sequential:

@@ -1,9 +1,10 @@
 """Survey a network: the options of every layer, with their costs and values."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -37,7 +38,7 @@ def list_candidates() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Valuation:
-    """What may be chosen for a layer, and what it is worth.
+    """What may be chosen for a layer, and what it is worth: the fraction of the kernel's energy that it keeps.
 
     Attributes:
         candidates: Schemes to choose from, besides the dense layer.
@@ -51,6 +52,18 @@ class Valuation:
     protect: Sequence[str] = ()
     trained: bool = False
 
+    def candidates_of(self, name: str, spec: ConvSpec) -> list[str]:
+        """Return the schemes to choose from for a layer, without those that equal an earlier one there."""
+        return distinct_schemes(spec, self.candidates)
+
+    def value_of(self, name: str, spec: ConvSpec, scheme: str, weight: torch.Tensor) -> float:
+        """Return the value of a scheme for a layer."""
+        return kept_energy(make_plan(spec, scheme), weight) if self.trained else expected_energy(spec, scheme)
+
+    def in_words(self, value: float) -> str:
+        """Say what a value means."""
+        return f"keeps {value:.0%} of the kernel's energy"
+
 
 @dataclass(frozen=True)
 class Survey:
@@ -61,6 +74,7 @@ class Survey:
         convolutions: A short description of each.
         tables: The measured costs of each, with its neighbors.
         dense: The cost of the dense network, by cost unit.
+        valuation: The candidates, and how they were valued.
         idle: Layers that could be converted but are never called.
     """
 
@@ -68,6 +82,7 @@ class Survey:
     convolutions: Mapping[str, str]
     tables: Mapping[str, CostTable]
     dense: Mapping[str, float]
+    valuation: Valuation
     idle: tuple[str, ...] = ()
 
     @property
@@ -118,13 +133,15 @@ def survey_network(
             if kind not in measured:
                 of_this = prefixed(on_progress, f"layer {number} of {len(rows)}")
                 measured[kind] = measure_kind(
-                    kind, _distinct(spec, valuation.candidates), setting, folder, on_progress=of_this
+                    kind, valuation.candidates_of(name, spec), setting, folder, on_progress=of_this
                 )
-        weight = model.get_parameter(f"{name}.weight").detach() if valuation.trained else None
-        options = _options(spec, count, [measured[kind].costs for kind in kinds], weight)
+        weight = model.get_parameter(f"{name}.weight").detach()
+        options = _options(
+            name, spec, count, [measured[kind].costs for kind in kinds], partial(valuation.value_of, weight=weight)
+        )
         layers.append(Layer(name, options, _importance(row, valuation.importances)))
         convolutions[name], tables[name] = str(describe(kinds[0])["convolution"]), measured[kinds[0]]
-    return Survey(tuple(layers), convolutions, tables, dense, idle)
+    return Survey(tuple(layers), convolutions, tables, dense, valuation, idle)
 
 
 def count_network(
@@ -143,7 +160,7 @@ def count_network(
     for row in rows:
         spec, count = spec_of(model.get_submodule(row.names[0])), counts[row.names[0]]  # type: ignore[arg-type]
         found = []
-        for scheme in dict.fromkeys((DENSE, *valuation.candidates)):
+        for scheme in dict.fromkeys((DENSE, *valuation.candidates_of(row.names[0], spec))):
             with suppress(PlanError):  # not every scheme applies to every layer
                 plan, run = make_plan(spec, scheme), LayerRun(count.inputs)
                 found.append(_differences(spec, plan, run, run))
@@ -166,7 +183,7 @@ def _count(
     return rows, idle, counts, report.counted
 
 
-def _distinct(spec: ConvSpec, schemes: Sequence[str]) -> list[str]:
+def distinct_schemes(spec: ConvSpec, schemes: Sequence[str]) -> list[str]:
     """Drop schemes that equal an earlier one here, as ``planes`` equals ``lr`` in 2-D."""
     plans: list[list[set[FilterGroup]]] = []
     kept = []
@@ -195,16 +212,17 @@ def _differences(spec: ConvSpec, plan: LayerPlan, run: LayerRun, dense_run: Laye
 
 
 def _options(
-    spec: ConvSpec, count: LayerCount, calls: Sequence[Mapping[str, LayerCost]], weight: torch.Tensor | None
+    name: str,
+    spec: ConvSpec,
+    count: LayerCount,
+    calls: Sequence[Mapping[str, LayerCost]],
+    value_of: Callable[[str, ConvSpec, str], float],
 ) -> tuple[Option, ...]:
     """Return the options of a layer, with costs relative to the dense layer."""
     options = []
     for scheme in (scheme for scheme in calls[0] if all(scheme in costs for costs in calls)):
-        plan = make_plan(spec, scheme)
-        value = expected_energy(spec, scheme) if weight is None else kept_energy(plan, weight)
-        run, dense_run = (
-            LayerRun(count.inputs, sum(costs[name].seconds for costs in calls)) for name in (scheme, DENSE)
-        )
+        plan, value = make_plan(spec, scheme), value_of(name, spec, scheme)
+        run, dense_run = (LayerRun(count.inputs, sum(costs[one].seconds for costs in calls)) for one in (scheme, DENSE))
         options.append(Option(scheme, value, _differences(spec, plan, run, dense_run)))
     return tuple(options)
 

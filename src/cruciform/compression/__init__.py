@@ -1,1 +1,1 @@
-"""Compression of trained networks: fitted to what layers compute, without training."""
+"""Compression of trained networks: chosen by measured time, fitted to what they compute, without training."""

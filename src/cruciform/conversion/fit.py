@@ -100,7 +100,7 @@ def group_support(plan: LayerPlan, stage: int, number: int) -> Tensor:
 
 def _fit_two_stages(plan: LayerPlan, weight: Tensor) -> list[list[Tensor]]:
     inner = plan.stage_spec(0)
-    matrix = _unfold(plan, weight.double().cpu(), 1)
+    matrix = unfold_kernel(plan, weight.double().cpu(), 1)
     c, groups = inner.in_channels, plan.stages[0].groups
     # Columns are ordered (channel, tap); the support of a group repeats for each channel.
     supports = torch.stack([group_support(plan, 0, n).repeat(c) for n in range(len(groups))])
@@ -120,7 +120,7 @@ def _fit_two_stages(plan: LayerPlan, weight: Tensor) -> list[list[Tensor]]:
     return [kernels, [_fold(plan, join, 1)]]
 
 
-def _unfold(plan: LayerPlan, kernel: Tensor, stage: int) -> Tensor:
+def unfold_kernel(plan: LayerPlan, kernel: Tensor, stage: int) -> Tensor:
     """Return a kernel with rows (output, taps of the stage's axes) and columns (channel, taps of the other axes)."""
     own = [axis for axis in range(2, kernel.ndim) if plan.owners[axis - 2] == stage]
     others = [axis for axis in range(2, kernel.ndim) if plan.owners[axis - 2] != stage]
@@ -195,7 +195,7 @@ def _fit_chain(plan: LayerPlan, weight: Tensor) -> list[list[Tensor]]:
     kernels: list[list[Tensor]] = []
     rest = weight.double().cpu()
     for stage in reversed(range(1, len(plan.stages))):
-        matrix = _unfold(plan, rest, stage)
+        matrix = unfold_kernel(plan, rest, stage)
         vectors = _leading_vectors(matrix, plan.stages[stage - 1].filters)
         join, basis = _balanced(vectors, vectors.T @ matrix)
         kernels.insert(0, [_fold(plan, join, stage)])

@@ -208,10 +208,10 @@ def test_budgets_are_read_with_their_units() -> None:
 
 def test_candidates_are_all_registered_schemes_without_those_that_come_to_the_same() -> None:
     assert {"lr", "planes", "axial", "cross:full=0.5"} < set(list_candidates())
-    flat = survey._distinct(ConvSpec(8, 8, 3, padding=1), list_candidates())
+    flat = survey.distinct_schemes(ConvSpec(8, 8, 3, padding=1), list_candidates())
     assert "lr" in flat
     assert not {"planes", "cross3"} & set(flat)
-    assert "planes" in survey._distinct(ConvSpec(8, 12, (3, 3, 3), padding=1), list_candidates())
+    assert "planes" in survey.distinct_schemes(ConvSpec(8, 12, (3, 3, 3), padding=1), list_candidates())
 
 
 def test_what_is_wrong_is_said_before_anything_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cruciform.compression.fit_network import fit_network_
-from cruciform.compression.moments import MomentSums
-from cruciform.compression.norms import reestimate_norms_
-from cruciform.compression.output_fit import fit_outputs
+from cruciform.compression.fitting.fit_network import fit_network_
+from cruciform.compression.fitting.moments import MomentSums
+from cruciform.compression.fitting.norms import reestimate_norms_
+from cruciform.compression.fitting.output_fit import fit_outputs
 from cruciform.conversion.convert import convert
 from cruciform.errors import ConversionError
 from cruciform.schemes import make_plan

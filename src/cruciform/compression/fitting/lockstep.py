@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from cruciform.compression.input_patches import draw_positions, take_outputs, take_patches
-from cruciform.compression.moments import Moments, MomentSums
+from cruciform.compression.fitting.input_patches import draw_positions, take_outputs, take_patches
+from cruciform.compression.fitting.moments import Moments, MomentSums
 from cruciform.errors import ConversionError
 from cruciform.spec import ConvSpec
 
@@ -20,43 +20,54 @@ Batches = Callable[[], Iterable[Tensor]]
 """Gives the calibration inputs, batch by batch, the same ones each time."""
 
 
+class _Enough(BaseException):
+    """Everything that is recorded has passed; the rest of the network need not run."""
+
+
 class _Recorder:
-    """Keeps what passes through some layers of one network, in the order of calls."""
+    """Runs a network, and keeps what passes through some of its layers, in the order of calls."""
 
-    def __init__(self, model: nn.Module, layers: Sequence[str], *, inputs: bool) -> None:
-        self.kept: dict[str, list[Tensor]] = {name: [] for name in layers}
-        self._model, self._inputs = model, inputs
-        self._handles: list[RemovableHandle] = []
+    def __init__(self, model: nn.Module, layers: Sequence[str], *, inputs: bool, outputs: bool) -> None:
+        self._model, self._keeps_inputs, self._keeps_outputs = model, inputs, outputs
+        self.inputs: dict[str, list[Tensor]] = {name: [] for name in layers}
+        self.outputs: dict[str, list[Tensor]] = {name: [] for name in layers}
+        self._calls: int | None = None  # of all layers together, known after the first batch
 
-    def __enter__(self) -> "_Recorder":
-        for name in self.kept:
-            layer = self._model.get_submodule(name)
-            if self._inputs:
-                self._handles.append(layer.register_forward_pre_hook(self._keep_input(name), with_kwargs=True))
-            else:
-                self._handles.append(layer.register_forward_hook(self._keep_output(name)))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for handle in self._handles:
-            handle.remove()
-
-    def run(self, images: Tensor) -> dict[str, list[Tensor]]:
-        """Return what each layer got or gave for a batch."""
-        for kept in self.kept.values():
+    def run(self, images: Tensor) -> None:
+        """Record a batch. The rest of the network after the last layer runs for the first batch only."""
+        for kept in (*self.inputs.values(), *self.outputs.values()):
             kept.clear()
-        self._model(images)
-        return self.kept
+        self._seen = 0
+        handles: list[RemovableHandle] = []
+        try:
+            for name in self.inputs:
+                layer = self._model.get_submodule(name)
+                if self._keeps_inputs:
+                    handles.append(layer.register_forward_pre_hook(self._keep_input(name), with_kwargs=True))
+                handles.append(layer.register_forward_hook(self._keep_output(name)))
+            self._model(images)
+            self._calls = self._seen
+        except _Enough:
+            pass
+        finally:
+            for handle in handles:
+                handle.remove()
 
     def _keep_input(self, name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            self.kept[name].append((args[0] if args else kwargs["input"]).detach())
+            self.inputs[name].append((args[0] if args else kwargs["input"]).detach())
+            if not self._keeps_outputs and self._seen + 1 == self._calls:
+                raise _Enough  # the last layer itself need not run
 
         return hook
 
     def _keep_output(self, name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-            self.kept[name].append(output.detach())
+            self._seen += 1
+            if self._keeps_outputs:
+                self.outputs[name].append(output.detach())
+                if self._seen == self._calls:
+                    raise _Enough
 
         return hook
 
@@ -82,13 +93,15 @@ def collect_moments(
     """
     generator = torch.Generator().manual_seed(seed)
     sums = {name: MomentSums(spec.in_channels * prod(spec.kernel), spec.out_channels) for name, spec in layers.items()}
-    with (
-        torch.no_grad(),
-        _Recorder(original, list(layers), inputs=False) as outputs,
-        _Recorder(compressed, list(layers), inputs=True) as inputs,
-    ):
+    names, same = list(layers), compressed is original
+    target = _Recorder(original, names, inputs=same, outputs=True)
+    source = target if same else _Recorder(compressed, names, inputs=True, outputs=False)
+    with torch.no_grad():
         for images in batches():
-            wanted, given = outputs.run(images), inputs.run(images)
+            target.run(images)
+            if not same:
+                source.run(images)
+            wanted, given = target.outputs, source.inputs
             for name, spec in layers.items():
                 if len(wanted[name]) != len(given[name]):
                     raise ConversionError(

@@ -45,6 +45,12 @@ class StageAlgebra:
         sizes = [size for axis, size in enumerate(kernel.shape[2:]) if self.plan.owners[axis] == stage]
         return kernel.reshape(*kernel.shape[:2], *sizes)
 
+    def kernel_shape(self, stage: int) -> tuple[int, ...]:
+        """Return the shape of a stage's kernel: (filters, filters before, taps of its axes)."""
+        stages = self.plan.stages
+        before = stages[stage - 1].filters if stage else self.plan.spec.in_channels
+        return (stages[stage].filters, before, *self.masks[stage].shape[2:])
+
     def embedded(self, parameters: Sequence[Sequence[GroupParameters]]) -> list[Tensor]:
         """Return the kernels of all stages, each group in its stage's window, in float64."""
         kernels = []

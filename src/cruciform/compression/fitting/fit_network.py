@@ -6,7 +6,7 @@ of a block are collected in one pass of both networks, so the inputs of its late
 fitted. A block of one layer is the exact sequential fit; larger ones save passes in networks of hundreds of layers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from cruciform.compression.lockstep import POSITIONS, Batches, collect_moments
-from cruciform.compression.norms import reestimate_norms_
-from cruciform.compression.output_fit import fit_outputs
+from cruciform.compression.fitting.lockstep import POSITIONS, Batches, collect_moments
+from cruciform.compression.fitting.norms import reestimate_norms_
+from cruciform.compression.fitting.output_fit import fit_outputs
 from cruciform.errors import ConversionError
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, spec_of
@@ -70,6 +70,7 @@ def fit_network_(
     *,
     block: int = 1,
     positions: int = POSITIONS,
+    metrics: Mapping[str, Tensor] | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> NetworkFit:
     """Fit the replaced layers of a network to the original's outputs, in place, and re-estimate its batch norms.
@@ -80,6 +81,7 @@ def fit_network_(
         batches: Gives the calibration inputs each time it is called; no labels are needed.
         block: Layers whose moments are collected in one pass.
         positions: Patches of each input of a layer.
+        metrics: How much errors of the outputs of layers count (``sensitivity``); left out: all alike.
         on_progress: Called with how many layers of how many are fitted.
     """
     original.eval()
@@ -99,7 +101,8 @@ def fit_network_(
         )
         for name in names:
             layer, weight, _ = pairs[name]
-            found = fit_outputs(layer.plan, moments[name], weight, centered=centered[name])
+            metric = metrics.get(name) if metrics else None
+            found = fit_outputs(layer.plan, moments.pop(name), weight, centered=centered[name], metric=metric)
             _load_(layer, found.parameters)
             fitted.append(FittedLayer(name, str(layer.plan), found.relative_error, found.weight_fit_error))
             on_progress(len(fitted), len(order))

@@ -1,8 +1,9 @@
 """Second moments of a layer over calibration inputs: all that a fit to its outputs needs, streamed in float64.
 
 Symbols: ``x̂`` a patch of p values that the compressed network delivers, ``y`` the d outputs of the original layer,
-``C = E[x̂ x̂ᵀ]``, ``R = E[y x̂ᵀ]``. Memory: p² + d·p + p·chunk values of 8 bytes, however many inputs; a fit needs
-three matrices of p² values at once: under 2 GB for a 512→512 3×3 layer and for a 256→256 3×3×3 layer.
+``C = E[x̂ x̂ᵀ]``, ``R = E[y x̂ᵀ]``, ``S = E[y yᵀ]``. Memory: p² + d·p + d² + p·chunk values of 8 bytes, however many
+inputs; a fit needs three matrices of p² values at once: under 2 GB for a 512→512 3×3 layer and for a 256→256 3×3×3
+layer.
 """
 
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ class Moments:
         output_mean: E[y], (d,).
         inputs: E[x̂ x̂ᵀ], (p, p).
         cross: E[y x̂ᵀ], (d, p).
-        outputs: E[y²], (d,).
+        outputs: E[y yᵀ], (d, d).
     """
 
     count: int
@@ -39,20 +40,17 @@ class Moments:
     def centered(self) -> "Moments":
         """Return the moments about the means: those of a layer whose bias takes up the means."""
         x, y = self.input_mean, self.output_mean
-        spread = self.outputs - y.square()
+        spread = torch.addr(self.outputs, y, y, alpha=-1)
+        constant = spread.diagonal() <= ROUNDING * self.outputs.diagonal()
+        spread[constant], spread[:, constant] = 0.0, 0.0
         return Moments(
             self.count,
             torch.zeros_like(x),
             torch.zeros_like(y),
             torch.addr(self.inputs, x, x, alpha=-1),
             torch.addr(self.cross, y, x, alpha=-1),
-            torch.where(spread > ROUNDING * self.outputs, spread, 0.0),
+            spread,
         )
-
-    @property
-    def energy(self) -> float:
-        """E‖y‖², what a fit has to explain."""
-        return float(self.outputs.sum())
 
 
 class MomentSums:
@@ -63,7 +61,7 @@ class MomentSums:
         self._x, self._y = torch.zeros(patch, dtype=torch.float64), torch.zeros(outputs, dtype=torch.float64)
         self._xx = torch.zeros(patch, patch, dtype=torch.float64)
         self._yx = torch.zeros(outputs, patch, dtype=torch.float64)
-        self._yy = torch.zeros(outputs, dtype=torch.float64)
+        self._yy = torch.zeros(outputs, outputs, dtype=torch.float64)
 
     def add(self, patches: Tensor, outputs: Tensor) -> None:
         """Add patches, (n, p), and the outputs that the original layer has there, (n, d)."""
@@ -78,7 +76,7 @@ class MomentSums:
             self._y += y.sum(0)
             self._xx.addmm_(x.T, x)
             self._yx.addmm_(y.T, x)
-            self._yy += y.square().sum(0)
+            self._yy.addmm_(y.T, y)
 
     def moments(self) -> Moments:
         """Return the means over all that was added; the sums become them, and end here."""

@@ -1,0 +1,146 @@
+"""The parameters of a plan that reproduce a trained layer's outputs best, by second moments of its inputs.
+
+- One stage: each output with the taps s of its group has ``v_s = R_s C_ss⁻¹``, exact. It has no use for the metric G:
+  its outputs do not share filters.
+- Several stages: in alternation (``alternation``), from the best of several starts.
+
+The result is never worse in E[eᵀ G e] than the fit to the weights (``conversion.fit``), which is one of the starts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cruciform.compression.fitting.alternation import alternate
+from cruciform.compression.fitting.moments import Moments
+from cruciform.compression.fitting.output_problem import RIDGE, OutputProblem
+from cruciform.compression.fitting.stage_algebra import StageAlgebra
+from cruciform.conversion.fit import fit_parameters, take_taps, with_biases
+from cruciform.errors import ConversionError
+from cruciform.nn.forms import GroupParameters
+from cruciform.plan import LayerPlan
+
+SWEEPS = 6
+
+
+@dataclass(frozen=True)
+class OutputFit:
+    """A plan fitted to a layer's outputs.
+
+    Attributes:
+        parameters: By stage and group, as ``CompositeConv`` holds them.
+        relative_error: E[eᵀ G e] over that of e = y − E[y] (of y itself where no bias can take up the mean), over the
+            calibration inputs; 0 is exact.
+        weight_fit_error: The same of the fit to the weights alone.
+        error: E[eᵀ G e] itself.
+    """
+
+    parameters: list[list[GroupParameters]]
+    relative_error: float
+    weight_fit_error: float
+    error: float
+
+
+def fit_outputs(
+    plan: LayerPlan,
+    moments: Moments,
+    weight: Tensor,
+    *,
+    centered: bool | None = None,
+    metric: Tensor | None = None,
+    ridge: float = RIDGE,
+) -> OutputFit:
+    """Fit one plan to the outputs of a trained convolution.
+
+    Args:
+        plan: As for ``fit_plan``.
+        moments: As for ``OutputProblem``.
+        weight: The trained kernel, (d, c, window).
+        centered: As for ``OutputProblem``; left out: whether the last stage has a bias.
+        metric: As for ``OutputProblem``.
+        ridge: As for ``OutputProblem``.
+    """
+    takes_means = plan.stages[-1].bias if centered is None else centered
+    return fit_plan(plan, OutputProblem(moments, weight, centered=takes_means, metric=metric, ridge=ridge))
+
+
+def fit_plan(plan: LayerPlan, problem: OutputProblem, *, sweeps: int = SWEEPS) -> OutputFit:
+    """Fit a plan to the outputs of a layer.
+
+    Args:
+        plan: What shall reproduce them; nothing non-linear inside, groups=1, one filter group in each later stage.
+        problem: The layer.
+        sweeps: Of the alternation, at most.
+    """
+    if plan.spec.groups != 1:
+        raise ConversionError(f"a convolution with groups={plan.spec.groups} can't be fitted to outputs, only groups=1")
+    weight_fit = fit_parameters(plan, problem.weight, None)  # refuses plans that can't be fitted
+    algebra = StageAlgebra(plan)
+    by_weights = algebra.embedded(weight_fit)
+    by_weights[-1] = _mixed(problem.root, by_weights[-1])
+    if algebra.count == 1:
+        fitted = [_mixed(problem.root, _solve_rows(algebra, problem.c, problem.plain_target))]
+    else:
+        whitened = problem.whitened_start(algebra)
+        start = whitened or algebra.embedded(fit_parameters(plan, problem.best, None))
+        first = min((start, by_weights), key=lambda kernels: problem.objective(algebra.collapsed(kernels)))
+        fitted = alternate(algebra, first, problem, sweeps=sweeps)
+    errors = [problem.error(algebra.collapsed(kernels)) for kernels in (fitted, by_weights)]
+    if errors[1] < errors[0]:
+        fitted = by_weights
+    fitted[-1] = _mixed(torch.linalg.inv(problem.root), fitted[-1])
+    collapsed = algebra.collapsed(fitted).reshape(problem.target.shape)
+    bias = problem.output_mean - collapsed @ problem.input_mean
+    whole = problem.energy or 1.0
+    parameters = _as_parameters(plan, fitted, bias, problem.weight)
+    return OutputFit(parameters, min(errors) / whole, errors[1] / whole, min(errors))
+
+
+def _mixed(matrix: Tensor, kernel: Tensor) -> Tensor:
+    """Return a kernel whose outputs are mixed by a matrix."""
+    mixed: Tensor = matrix @ kernel.flatten(1)
+    return mixed.reshape(kernel.shape)
+
+
+def _solve_rows(algebra: StageAlgebra, c: Tensor, r: Tensor) -> Tensor:
+    """Return the best kernel of a single stage, group by group."""
+    mask = algebra.masks[0]
+    channels = algebra.plan.spec.in_channels
+    kernel = torch.zeros(len(r), channels, *mask.shape[2:], dtype=torch.float64)
+    row = 0
+    for group in algebra.plan.stages[0].groups:
+        rows = slice(row, row + group.filters)
+        taps = mask[row].reshape(1, -1).expand(channels, -1).reshape(-1) > 0
+        solved = torch.linalg.solve(c[taps][:, taps], r[rows][:, taps].T).T
+        flat = torch.zeros(group.filters, len(taps), dtype=torch.float64)
+        flat[:, taps] = solved
+        kernel[rows] = flat.reshape(group.filters, channels, *mask.shape[2:])
+        row += group.filters
+    return kernel
+
+
+def _as_parameters(
+    plan: LayerPlan, kernels: Sequence[Tensor], bias: Tensor, weight: Tensor
+) -> list[list[GroupParameters]]:
+    """Return the parameters of all groups, with the bias after the last stage, in the type and place of a kernel."""
+    groups: list[list[Tensor]] = []
+    for index, (stage, kernel) in enumerate(zip(plan.stages, _balanced(kernels), strict=True)):
+        whole = kernel.reshape(*kernel.shape[:2], *plan.stage_spec(index).kernel)
+        parts = whole.split([group.filters for group in stage.groups])
+        groups.append([take_taps(part, plan, index, number) for number, part in enumerate(parts)])
+    return with_biases(plan, groups, weight, bias.to(weight))
+
+
+def _balanced(kernels: Sequence[Tensor]) -> list[Tensor]:
+    """Share the scale of each inner filter evenly between it and what reads it."""
+    made = list(kernels)
+    for stage in range(len(made) - 1):
+        left = made[stage + 1].movedim(1, 0).reshape(made[stage].shape[0], -1).norm(dim=1)
+        right = made[stage].reshape(made[stage].shape[0], -1).norm(dim=1)
+        scale = torch.where((left > 0) & (right > 0), (right / left.clamp_min(1e-300)).sqrt(), torch.ones_like(left))
+        ones = [1] * (made[stage + 1].ndim - 2)
+        made[stage + 1] = made[stage + 1] * scale.reshape(1, -1, *ones)
+        made[stage] = made[stage] / scale.reshape(-1, *[1] * (made[stage].ndim - 1))
+    return made
