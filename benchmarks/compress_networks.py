@@ -23,7 +23,7 @@ RUNS = ROOT / "build" / "compress"
 VGG16 = (64, 64, "pool", 128, 128, "pool", 256, 256, 256, "pool", 512, 512, 512, "pool", 512, 512, 512, "pool")
 HELD_OUT = "data.holdout=5000"
 # The recipe of the peers' CIFAR networks, in the epochs that two cores can train.
-SHORT = ("epochs=4", "batch_size=256", "ema=0", "optimizer.lr=0.1", HELD_OUT)
+SHORT = ("epochs=4", "batch_size=256", "ema=0.98", "optimizer.lr=0.1", HELD_OUT)
 
 TINY = (
     'kind="folder", path="tinyimagenet100", short_side=32, holdout=5000, '

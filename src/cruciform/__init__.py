@@ -1,6 +1,6 @@
-"""cruciform: convolutional networks rebuilt from small basis filters before training.
+"""cruciform: convolutional networks with low-rank filters, trained, compressed and deployed.
 
-The front door. Names are loaded when they are first used, so that importing costs nothing.
+The public names. Each is loaded when it is first used, so that importing costs nothing.
 """
 
 from importlib import import_module
@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from cruciform.api.bench import BenchOptions, bench
     from cruciform.api.budget import BudgetOptions, budget
+    from cruciform.api.compress import CompressOptions, compress
     from cruciform.api.convert import convert, convert_, plan_conversion
     from cruciform.api.deploy import DeployOptions, deploy, open_artifact
     from cruciform.api.diagnose import diagnose
@@ -19,10 +20,9 @@ if TYPE_CHECKING:
     from cruciform.api.predict import PredictOptions, predict
     from cruciform.api.profile import profile
     from cruciform.api.report import report
-    from cruciform.api.runs import list_runs
     from cruciform.api.save import save
     from cruciform.api.shards import verify_shards, write_shards
-    from cruciform.api.train import list_recipes, load_recipe, train, train_distributed
+    from cruciform.api.train import list_recipes, list_runs, load_recipe, train, train_distributed
     from cruciform.data.sharding.shard_options import ShardOptions
     from cruciform.deployment.deployed import Artifact
     from cruciform.errors import CruciformError
@@ -43,6 +43,7 @@ _HOMES = {
     "BenchOptions": "api.bench",
     "BudgetOptions": "api.budget",
     "CompositeConv": "nn.composite",
+    "CompressOptions": "api.compress",
     "ConvSpec": "spec",
     "CruciformError": "errors",
     "DeployOptions": "api.deploy",
@@ -56,6 +57,7 @@ _HOMES = {
     "Stage": "plan",
     "bench": "api.bench",
     "budget": "api.budget",
+    "compress": "api.compress",
     "convert": "api.convert",
     "convert_": "api.convert",
     "create_model": "models.zoo",
@@ -66,7 +68,7 @@ _HOMES = {
     "initialize_": "nn.initialize",
     "list_models": "models.zoo",
     "list_recipes": "api.train",
-    "list_runs": "api.runs",
+    "list_runs": "api.train",
     "load": "store.directory",
     "load_recipe": "api.train",
     "make_plan": "schemes",
@@ -91,6 +93,7 @@ __all__ = [
     "BenchOptions",
     "BudgetOptions",
     "CompositeConv",
+    "CompressOptions",
     "ConvSpec",
     "CruciformError",
     "DeployOptions",
@@ -105,6 +108,7 @@ __all__ = [
     "__version__",
     "bench",
     "budget",
+    "compress",
     "convert",
     "convert_",
     "create_model",

@@ -5,7 +5,8 @@ from pathlib import Path
 import cruciform
 
 NAMES = {
-    "Artifact", "BenchOptions", "BudgetOptions", "DeployOptions", "PredictOptions", "bench", "budget", "deploy",
+    "Artifact", "BenchOptions", "BudgetOptions", "CompressOptions",
+    "DeployOptions", "PredictOptions", "bench", "budget", "compress", "deploy",
     "open_artifact", "predict", "report",
     "CompositeConv", "ConvSpec", "CruciformError", "FilterGroup", "LayerPlan", "Stage", "__version__", "convert",
     "convert_", "create_model", "cross", "diagnose", "initialize_", "list_models", "load", "load_recipe", "make_plan",

@@ -27,6 +27,7 @@ ROWS = [(wish, command.strip("`–"), code.strip("`")) for wish, command, code i
 # These train, time or start processes, which takes more than a few seconds.
 SLOW = (
     "budget",
+    "compress",
     "coverage",
     "train",
     "race",

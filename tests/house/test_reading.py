@@ -16,7 +16,7 @@ OTHERS = {
     "models/model_card.py": "part of the package",
     "sources/network_names.py": "part of the package",
     "paper/published.py": "part of the package",
-    "reports/page.py": "part of the package",
+    "reports/document.py": "part of the package",
     "training/recipe/cookbook.py": "recipes that are part of the package; others by read_text",
     "measure/record.py": "/proc",
     "machine/processor.py": "/proc",

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cruciform.errors import PlanError
 from cruciform.plan import FilterGroup, LayerPlan, Stage, group_padding
-from cruciform.schemes import SCHEMES, cross
+from cruciform.schemes import SCHEMES, cross, separable_of_rank, thin
 from cruciform.spec import ConvSpec
 
 MODES = ("zeros", "reflect", "replicate", "circular")
@@ -50,10 +50,18 @@ def one_group_plans(draw: st.DrawFn) -> LayerPlan:
 
 @st.composite
 def plans(draw: st.DrawFn) -> LayerPlan:
-    """A plan of a registered scheme, or of any member of the cross family."""
+    """A plan of a registered scheme, of any rank, or of any member of the cross family."""
     spec = draw(specs())
-    if draw(st.booleans()):
+    kind = draw(st.sampled_from(("named", "rank", "cross")))
+    if kind == "named":
         return SCHEMES.get(draw(st.sampled_from(SCHEMES.names())))(spec)
+    if kind == "rank":
+        make = draw(st.sampled_from((separable_of_rank, thin)))
+        try:
+            return make(rank=draw(st.integers(1, 7)))(spec)
+        except PlanError:  # a kernel that is longer than 1 along one axis only has nothing to separate
+            assume(False)
+            raise
     join = draw(st.sampled_from((False, True, "k")))
     shapes = draw(st.none() | st.lists(st.sampled_from(SHAPES), min_size=1, max_size=3))
     width = draw(st.sampled_from((1.0, 0.5, 1.5, 3.5))) if join else 1.0

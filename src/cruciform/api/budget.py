@@ -73,6 +73,7 @@ def budget(
     from cruciform.conversion.convert import FIT, convert
     from cruciform.data.transforms.whitening import cache_folder
     from cruciform.deployment.search.build import EngineSettings
+    from cruciform.deployment.search.layer_forms import refuse_converted
     from cruciform.deployment.targets.target import TARGETS
     from cruciform.networks.open_network import resolve_network
 
@@ -81,7 +82,7 @@ def budget(
     limits = read_limits({"time": budget} if isinstance(budget, str) else budget)
     engine = TARGETS.get(target)
     opened = resolve_network(model, weights=weights, input_size=None if input_size is None else tuple(input_size))
-    _refuse_converted(opened)
+    refuse_converted(opened.model, opened.reference)
     size, dense = opened.needed_input_size, opened.model
     trained = bool(opened.trained) if options.trained is None else options.trained
     valuation = Valuation(
@@ -101,14 +102,3 @@ def budget(
     }
     seconds, dense_seconds = times["chosen"].best, times["dense"].best
     return BudgetResult(plan, conversion, seconds, dense_seconds, about, opened.base, opened.interface)
-
-
-def _refuse_converted(opened: "OpenedNetwork") -> None:
-    from cruciform.deployment.search.layer_forms import composite_layers
-    from cruciform.errors import ConversionError
-
-    if layers := composite_layers(opened.model):
-        raise ConversionError(
-            f"{opened.reference} is converted already: {len(layers)} of its layers are made of basis filters. Start "
-            "from the dense network that it was made from"
-        )

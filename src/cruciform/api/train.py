@@ -94,6 +94,17 @@ def train_distributed(
     return read_status(found) if start(job) else None
 
 
+def list_runs(folder: str | Path = "runs") -> "list[RunStatus]":
+    """Return the state of every run in a folder and its subfolders.
+
+    Args:
+        folder: The folder; one that does not exist has no runs.
+    """
+    from cruciform.training.run.run import find_runs, read_status
+
+    return [read_status(run) for run in find_runs(Path(folder))]
+
+
 def _loaded(recipe: "str | Path | Recipe") -> "Recipe":
     from cruciform.training.recipe.cookbook import load_recipe
     from cruciform.training.recipe.recipe import Recipe

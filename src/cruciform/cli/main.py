@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from cruciform import __version__
-from cruciform.cli.networks import budget, convert, coverage, doctor, filters, models, profile
+from cruciform.cli.networks import budget, compress, convert, coverage, doctor, filters, models, profile
 from cruciform.cli.shared.renamed_flags import FlagChecker
 from cruciform.cli.shared.terminal import echo
 from cruciform.cli.shipping import bench, deploy, paper, predict, report
@@ -44,6 +44,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(predict.predict)
 app.command("deploy")(deploy.deploy)
 app.command("budget")(budget.budget)
+app.command("compress")(compress.compress)
 app.command("bench")(bench.bench)
 app.command("report")(report.report)
 app.command("scale")(scale.scale)

@@ -11,8 +11,8 @@ from math import prod
 from torch import Tensor, nn
 
 from cruciform.budgets.survey import Valuation
-from cruciform.compression.fitting.lockstep import POSITIONS, Batches, collect_moments
-from cruciform.compression.fitting.output_fit import fit_plan
+from cruciform.compression.fitting.lockstep import Batches, Sampling, collect_moments
+from cruciform.compression.fitting.output_fit import quick_error
 from cruciform.compression.fitting.output_problem import OutputProblem
 from cruciform.errors import ConversionError
 from cruciform.nn.inspect import spec_of
@@ -53,7 +53,7 @@ def predict_rises(
     batches: Batches,
     *,
     takes_means: Mapping[str, bool],
-    positions: int = POSITIONS,
+    sampling: Sampling,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, dict[str, float]]:
     """Return the rise by layer and scheme.
@@ -64,13 +64,13 @@ def predict_rises(
         metrics: G of each layer.
         batches: The calibration inputs.
         takes_means: Whether a bias or norm takes up the means of each layer's outputs.
-        positions: Patches of each input of a layer.
+        sampling: How many patches are taken.
         on_progress: Called with how many layers of how many are done.
     """
     specs = {name: spec_of(model.get_submodule(name)) for name in candidates}  # type: ignore[arg-type]
     rises: dict[str, dict[str, float]] = {}
     for names in _in_memory(specs):
-        moments = collect_moments(model, model, {name: specs[name] for name in names}, batches, positions=positions)
+        moments = collect_moments(model, model, {name: specs[name] for name in names}, batches, sampling)
         for name in names:
             problem = OutputProblem(
                 moments.pop(name),
@@ -81,7 +81,7 @@ def predict_rises(
             rises[name] = {DENSE: 0.0}
             for scheme in candidates[name]:
                 try:
-                    rises[name][scheme] = fit_plan(make_plan(specs[name], scheme), problem, sweeps=0).error
+                    rises[name][scheme] = quick_error(make_plan(specs[name], scheme), problem)
                 except ConversionError:  # it can't be fitted, so it is no candidate here
                     continue
             on_progress(len(rises), len(specs))

@@ -10,7 +10,7 @@ from cruciform.plan import LayerPlan
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
 
-RANKS = {"sf": 9, "thin": 5}
+RANK_COUNTS = {"sf": 9, "thin": 5}
 """How many ranks of each family are tried."""
 OTHERS = ("cross:width=0.5,join", "lr-join", "cross:width=0.5,full=0.25,join", "cross:full=0.25", "cross:full=0.5")
 WIDE = 128  # channels from which a block has 16 filters, not 8
@@ -23,7 +23,9 @@ def list_rank_candidates(spec: ConvSpec) -> list[str]:
     if spec.groups > 1 or max(spec.kernel) == 1:
         return []
     others = [scheme for scheme in OTHERS if _fits(spec, scheme)]
-    return [f"{family}:rank={rank}" for family, most in RANKS.items() for rank in _ranks(spec, family, most)] + others
+    return [
+        f"{family}:rank={rank}" for family, most in RANK_COUNTS.items() for rank in _ranks(spec, family, most)
+    ] + others
 
 
 def _ranks(spec: ConvSpec, family: str, most: int) -> list[int]:

@@ -29,13 +29,16 @@ SWEEPS = 12
 ENOUGH = 1e-5  # a sweep that wins less of the energy than this is the last
 
 
-def fit_parameters(plan: LayerPlan, weight: Tensor, bias: Tensor | None) -> list[list[GroupParameters]]:
+def fit_parameters(
+    plan: LayerPlan, weight: Tensor, bias: Tensor | None, *, sweeps: int = SWEEPS
+) -> list[list[GroupParameters]]:
     """Return the parameters of the plan, by stage and group, that reproduce a dense kernel best.
 
     Args:
         plan: What shall reproduce it.
         weight: The dense kernel, (d, c / groups, window) of the plan's spec.
         bias: Its bias.
+        sweeps: Of the alternation of two stages, at most.
     """
     spec = plan.spec
     expected = (spec.out_channels, spec.in_channels // spec.groups, *spec.kernel)
@@ -56,7 +59,7 @@ def fit_parameters(plan: LayerPlan, weight: Tensor, bias: Tensor | None) -> list
     if len(plan.stages) == 1:
         kernels = [_crop_rows(plan, weight)]
     elif len(plan.stages) == 2 and len(plan.stages[1].groups) == 1:
-        kernels = _fit_two_stages(plan, weight)
+        kernels = _fit_two_stages(plan, weight, sweeps)
     elif all(len(stage.groups) == 1 for stage in plan.stages):
         kernels = _fit_chain(plan, weight)
     else:
@@ -98,7 +101,7 @@ def group_support(plan: LayerPlan, stage: int, number: int) -> Tensor:
     return embed_kernel(ones, group, spec.kernel, ((0, 0),) * spec.rank).flatten() > 0
 
 
-def _fit_two_stages(plan: LayerPlan, weight: Tensor) -> list[list[Tensor]]:
+def _fit_two_stages(plan: LayerPlan, weight: Tensor, sweeps: int) -> list[list[Tensor]]:
     inner = plan.stage_spec(0)
     matrix = unfold_kernel(plan, weight.double().cpu(), 1)
     c, groups = inner.in_channels, plan.stages[0].groups
@@ -108,7 +111,7 @@ def _fit_two_stages(plan: LayerPlan, weight: Tensor) -> list[list[Tensor]]:
     join = _start(matrix, supports, [g.filters for g in groups])
     basis = _solve_basis(matrix, join, supports[owner])
     total, left = float(matrix.square().sum()), float("inf")
-    for _ in range(SWEEPS):
+    for _ in range(sweeps):
         rest = float((matrix - join @ basis).square().sum())
         if rest <= 1e-24 * total or left - rest <= ENOUGH * total:
             break

@@ -2,18 +2,17 @@
 
 import math
 from collections.abc import Callable, Sequence
-from importlib.resources import files
 
 from cruciform.measure.filters import RANKS, LayerFilters
 from cruciform.measure.gradients import DIAGNOSIS_COLUMNS
 from cruciform.measure.tiles import basis_tiles, kernel_tiles
 from cruciform.reports.charts import Axis, Line, bar, definition, line_chart, power_of_ten, spectrum_svg, tiles_svg
 from cruciform.reports.directory_readme import README, accuracy
+from cruciform.reports.document import render_document, section, table
 from cruciform.reports.facts import Facts, LayerFact, Training
 from cruciform.reports.html import Html, element, join
 from cruciform.text.wording import plural, short_names
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 MOST_FILTERS = 18  # layers whose filters are shown
 TILES = 12
 VERDICTS = {True: "good", False: "bad", None: "plain"}
@@ -32,18 +31,7 @@ def render_page(facts: Facts) -> str:
         _filters(facts),
         _deployments(facts),
     ]
-    style = Html((files(__package__) / "style.css").read_text("utf-8"))
-    head = element(
-        "head",
-        Html('<meta charset="utf-8">'),
-        Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        Html(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
-        element("title", f"{facts.name}: report"),
-        element("style", style),
-    )
-    footer = element("p", f"Written by cruciform report. {facts.circumstances}", class_="quiet")
-    body = element("body", element("main", *sections, footer))
-    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
+    return render_document(f"{facts.name}: report", sections, f"Written by cruciform report. {facts.circumstances}")
 
 
 def _summary(facts: Facts) -> Html:
@@ -94,9 +82,9 @@ def _card(facts: Facts) -> Html | None:
         class_="quiet",
     )
     if not facts.card:
-        return _section("Model card", "", advice)
+        return section("Model card", "", advice)
     text = f"From {README} of the directory; not measured for this report."
-    return _section("Model card", text, definition(facts.card, kind="card"), advice)
+    return section("Model card", text, definition(facts.card, kind="card"), advice)
 
 
 def _conversion(facts: Facts) -> Html:
@@ -114,7 +102,7 @@ def _conversion(facts: Facts) -> Html:
         )
     text = "Every convolution: its plan and, in brackets, its cost relative to the dense convolution."
     columns = ("layer", "plan", "form", "parameters", "MACs")
-    return _section("Conversion table", text, _table(columns, rows, numbers=2))
+    return section("Conversion table", text, table(columns, rows, numbers=2))
 
 
 def _costs(facts: Facts) -> Html:
@@ -140,7 +128,7 @@ def _costs(facts: Facts) -> Html:
             f"The {plural(len(timed), 'low-rank layer')} together: {own:.2f} ms, {own / dense:.0%} of the {dense:.2f} "
             f"ms of the dense convolutions, with {_share(timed):.0%} of their MACs.",
         )
-    return _section("What each layer costs", text.strip(), total, element("div", cells, class_="bars"))
+    return section("What each layer costs", text.strip(), total, element("div", cells, class_="bars"))
 
 
 def _seconds(layers: Sequence[LayerFact]) -> list[tuple[float, float]]:
@@ -163,7 +151,7 @@ def _bars(layer: LayerFact, most_macs: int, most_params: int, most_time: float) 
 def _doctor(facts: Facts) -> Html:
     found = facts.diagnosis
     if found is None:
-        return _section("Gradient doctor", f"No diagnosis: {facts.diagnosed}")
+        return section("Gradient doctor", f"No diagnosis: {facts.diagnosed}")
     allowed = "" if found.trained else f", trainable from {found.low:.3g} to {found.high:.3g}"
     verdict = element(
         "p",
@@ -188,8 +176,8 @@ def _doctor(facts: Facts) -> Html:
         y=Axis("energy ratio (log scale)", write=power_of_ten, whole=True),
         wide=True,
     )
-    table = _table(DIAGNOSIS_COLUMNS, found.rows, numbers=2)
-    return _section("Gradient doctor", "", verdict, advice, element("div", chart, class_="charts one"), table, note)
+    rows = table(DIAGNOSIS_COLUMNS, found.rows, numbers=2)
+    return section("Gradient doctor", "", verdict, advice, element("div", chart, class_="charts one"), rows, note)
 
 
 def _logarithms(values: Sequence[float]) -> list[tuple[float, float]]:
@@ -211,13 +199,13 @@ def _curves(training: Training) -> Html:
         line_chart("Loss", [line for line in losses if line[1]], x=epoch, y=Axis("loss (cross-entropy)")),
         line_chart("Learning rate", [("", rates)] if rates else [], x=step, y=Axis("learning rate")),
     ]
-    return _section("Training", "From the run's log.", element("div", charts, class_="charts"))
+    return section("Training", "From the run's log.", element("div", charts, class_="charts"))
 
 
 def _filters(facts: Facts) -> Html:
     shown = facts.filters[:MOST_FILTERS]
     if not shown:
-        return _section("Filters", "All kernels are 1×1.")
+        return section("Filters", "All kernels are 1×1.")
     text = (
         f"The {TILES} filters of each group with the most energy, shown by the slice of the strongest input channel: "
         "brown below zero, violet above."
@@ -226,7 +214,7 @@ def _filters(facts: Facts) -> Html:
         text += f" The first {len(shown)} of {len(facts.filters)} layers; 'cruciform filters' shows the others."
     ranks = [element("p", element("b", f"{name}: "), meaning) for name, meaning in RANKS.items()]
     articles = [_layer_filters(one) for one in shown]
-    return _section("Filters", text, element("div", ranks), element("div", articles, class_="filters"))
+    return section("Filters", text, element("div", ranks), element("div", articles, class_="filters"))
 
 
 def _layer_filters(layer: LayerFilters) -> Html:
@@ -274,7 +262,7 @@ def _deployments(facts: Facts) -> Html:
             element("code", "cruciform.report(..., deployments=[DIR])", class_="whole"),
             ".",
         )
-        return _section("Deployment", "", advice)
+        return section("Deployment", "", advice)
     rows = [
         (
             str(one["directory"]),
@@ -288,30 +276,7 @@ def _deployments(facts: Facts) -> Html:
         for one in facts.deployments
     ]
     columns = ("directory", "engine", "batch size / threads", "verdict", "ms", "ms, dense", "max abs error")
-    return _section("Deployment", "Measured when they were deployed.", _table(columns, rows, numbers=3))
-
-
-def _section(title: str, text: str, *content: Html | None) -> Html:
-    quiet = element("p", text, class_="quiet") if text else None
-    return element("section", element("h2", title), quiet, *content)
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int) -> Html:
-    """Return a table whose last columns are numbers."""
-    first = len(columns) - numbers
-    kinds = [None if index < first else "n" for index in range(len(columns))]
-    head = element("tr", [element("th", text, class_=kind) for text, kind in zip(columns, kinds, strict=True)])
-    body = [
-        element(
-            "tr",
-            [
-                element("td", element("span", cell), class_=kind, data_label=column)
-                for cell, kind, column in zip(row, kinds, columns, strict=True)
-            ],
-        )
-        for row in rows
-    ]
-    return element("table", element("thead", head), element("tbody", body))
+    return section("Deployment", "Measured when they were deployed.", table(columns, rows, numbers=3))
 
 
 def _cell(

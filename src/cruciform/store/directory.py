@@ -42,7 +42,8 @@ from cruciform.store.interface import Interface, read_interface
 CARD_FORMAT = 1
 MOST_INPUT = 1 << 28  # values of one input: volumes of 640 a side
 CARD, WEIGHTS, REPORT = recognize.CARD, recognize.WEIGHTS, "report.json"
-OURS = {CARD, WEIGHTS, REPORT, "README.md", "budget.md", "budget.json", "front.png", "layers.png"}
+OURS = {CARD, WEIGHTS, REPORT, "README.md", "budget.md", "budget.json", "front.png", "layers.png", "compression.html",
+        "compression.json"}  # fmt: skip
 """What we write into model directories."""
 PRECISIONS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 KEYS = {"format", "base", "input_size", "layers", "weights", "versions"}

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cruciform.compression.fitting.fit_network import fit_network_
+from cruciform.compression.fitting.lockstep import Sampling
 from cruciform.compression.fitting.moments import MomentSums
 from cruciform.compression.fitting.norms import reestimate_norms_
 from cruciform.compression.fitting.output_fit import fit_outputs
@@ -63,7 +64,7 @@ def test_later_layers_make_up_for_earlier_ones(trained: nn.Module) -> None:
     start = convert(trained, "lr", init="fit", input_size=(3, 16, 16)).model
     one_by_one, at_once = copy.deepcopy(start), copy.deepcopy(start)
     fit_network_(one_by_one, trained, batches)
-    found = fit_network_(at_once, trained, batches, block=3)
+    found = fit_network_(at_once, trained, batches, sampling=Sampling(inputs=96, block=3))
     assert len(found.layers) == 3
     held_out = images(seed=1)
     assert output_error(one_by_one, trained, held_out) < output_error(at_once, trained, held_out)

@@ -7,7 +7,7 @@ import typer
 
 from cruciform.cli.shared.arguments import JsonOption, ModelArgument, SizeOption, WeightsOption
 from cruciform.cli.shared.network_lookup import find_target
-from cruciform.cli.shared.parsing import optional_size
+from cruciform.cli.shared.parsing import optional_size, read_limit
 from cruciform.cli.shared.progress import measuring
 from cruciform.cli.shared.tables import print_json, print_table
 from cruciform.cli.shared.terminal import console
@@ -59,7 +59,7 @@ def budget(
     from cruciform.budgets.budget_result import BUDGET_COLUMNS, check_output
 
     short = {"macs": macs, "params": params, "bytes": size_bytes}
-    given = dict(map(_read_limit, limits or [])) | {unit: text for unit, text in short.items() if text}
+    given = dict(map(read_limit, limits or [])) | {unit: text for unit, text in short.items() if text}
     importances = dict(map(_read_importance, importance or []))
     if output:
         check_output(output)  # hours before it is written
@@ -88,11 +88,6 @@ def budget(
     if output:
         own = "" if result.base.reference else f", {model.partition(':')[2]}()"
         console().print(f"written to {output}; load it with cruciform.load({str(output)!r}{own})")
-
-
-def _read_limit(text: str) -> tuple[str, str]:
-    unit, equals, limit = text.rpartition("=")
-    return (unit, limit) if equals else ("time", text)
 
 
 def _read_importance(text: str) -> tuple[str, float]:

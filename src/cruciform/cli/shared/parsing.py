@@ -39,3 +39,9 @@ def ending(suffix: str) -> Callable[[Path | None], Path | None]:
         return path
 
     return check
+
+
+def read_limit(text: str) -> tuple[str, str]:
+    """Read ``macs=50%`` as a cost unit and its limit; without a unit it is a time."""
+    unit, equals, limit = text.rpartition("=")
+    return (unit, limit) if equals else ("time", text)

@@ -19,7 +19,7 @@ def runs(
 
     Example: cruciform runs
     """
-    from cruciform.api.runs import list_runs
+    from cruciform.api.train import list_runs
 
     found = list_runs(folder)
     if as_json:

@@ -27,7 +27,7 @@ def alternate(algebra: StageAlgebra, kernels: list[Tensor], problem: OutputProbl
         sweeps: How many, at most; 0 solves the last stage alone.
     """
     kernels, c, r = list(kernels), problem.c, problem.target
-    left = problem.objective(algebra.collapsed(kernels))
+    left = problem.objective(algebra.collapsed(kernels)) if sweeps else 0.0
     scale = abs(left) or 1.0
     for _ in range(sweeps):
         kernels[-1] = _solve_last(algebra, kernels, c, r)

@@ -6,7 +6,7 @@ of a block are collected in one pass of both networks, so the inputs of its late
 fitted. A block of one layer is the exact sequential fit; larger ones save passes in networks of hundreds of layers.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from cruciform.compression.fitting.lockstep import POSITIONS, Batches, collect_moments
+from cruciform.compression.fitting.lockstep import Batches, Sampling, collect_moments
 from cruciform.compression.fitting.norms import reestimate_norms_
 from cruciform.compression.fitting.output_fit import fit_outputs
 from cruciform.errors import ConversionError
@@ -68,10 +68,10 @@ def fit_network_(
     original: nn.Module,
     batches: Batches,
     *,
-    block: int = 1,
-    positions: int = POSITIONS,
+    sampling: Sampling | None = None,
     metrics: Mapping[str, Tensor] | None = None,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    done: Sequence[FittedLayer] = (),
+    on_progress: Callable[[list[FittedLayer], int], None] = lambda fitted, total: None,
 ) -> NetworkFit:
     """Fit the replaced layers of a network to the original's outputs, in place, and re-estimate its batch norms.
 
@@ -79,33 +79,30 @@ def fit_network_(
         compressed: The network with ``CompositeConv`` layers, as ``convert`` makes it.
         original: The trained network that it was converted from.
         batches: Gives the calibration inputs each time it is called; no labels are needed.
-        block: Layers whose moments are collected in one pass.
-        positions: Patches of each input of a layer.
+        sampling: What is collected of the layers; left out: one layer at a time.
         metrics: How much errors of the outputs of layers count (``sensitivity``); left out: all alike.
-        on_progress: Called with how many layers of how many are fitted.
+        done: Layers that were fitted before, by an earlier call that was stopped.
+        on_progress: Called with the layers that are fitted, and how many there are in all.
     """
+    sampling = sampling or Sampling(inputs=sum(len(images) for images in batches()))
     original.eval()
     compressed.eval()
     pairs, skipped = _pairs(compressed, original)
     order = [name for name in _running_order(original, batches) if name in pairs]
     skipped |= {name: "no calibration input reaches it" for name in pairs if name not in order}
-    centered = {
-        name: pairs[name].layer.plan.stages[-1].bias or _is_normed(original, name, pairs[name].spec.out_channels)
-        for name in order
-    }
-    fitted: list[FittedLayer] = []
-    for first in range(0, len(order), block):
-        names = order[first : first + block]
-        moments = collect_moments(
-            original, compressed, {name: pairs[name].spec for name in names}, batches, positions=positions
-        )
+    fitted = [layer for layer in done if layer.name in order]
+    left = [name for name in order if name not in {layer.name for layer in fitted}]
+    for first in range(0, len(left), sampling.block):
+        names = left[first : first + sampling.block]
+        moments = collect_moments(original, compressed, {name: pairs[name].spec for name in names}, batches, sampling)
         for name in names:
             layer, weight, _ = pairs[name]
+            centered = layer.plan.stages[-1].bias or takes_means(original, name)
             metric = metrics.get(name) if metrics else None
-            found = fit_outputs(layer.plan, moments.pop(name), weight, centered=centered[name], metric=metric)
+            found = fit_outputs(layer.plan, moments.pop(name), weight, centered=centered, metric=metric)
             _load_(layer, found.parameters)
             fitted.append(FittedLayer(name, str(layer.plan), found.relative_error, found.weight_fit_error))
-            on_progress(len(fitted), len(order))
+        on_progress(fitted, len(order))
     norms = reestimate_norms_(compressed, batches())
     return NetworkFit(tuple(fitted), skipped, norms)
 
@@ -149,12 +146,15 @@ def _running_order(model: nn.Module, batches: Batches) -> list[str]:
     return list(dict.fromkeys(order))
 
 
-def _is_normed(model: nn.Module, name: str, channels: int) -> bool:
-    """Return whether a batch norm of as many channels comes next in the network's modules: it takes up the means."""
+def takes_means(model: nn.Module, name: str) -> bool:
+    """Return whether the mean of a convolution's outputs is taken up: by its bias, or by the batch norm after it."""
+    spec = spec_of(model.get_submodule(name))  # type: ignore[arg-type]
+    if spec.bias:
+        return True
     names = [other for other, module in model.named_modules() if not list(module.children())]
     after = names[names.index(name) + 1 : names.index(name) + 2]
     norm = model.get_submodule(after[0]) if after else None
-    return isinstance(norm, _BatchNorm) and norm.num_features == channels
+    return isinstance(norm, _BatchNorm) and norm.num_features == spec.out_channels
 
 
 @torch.no_grad()

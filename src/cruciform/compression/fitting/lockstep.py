@@ -1,7 +1,8 @@
 """Runs the original and the compressed network on the same inputs, and sums up what some layers read and must give."""
 
 from collections.abc import Callable, Iterable, Sequence
-from math import prod
+from dataclasses import dataclass
+from math import ceil, prod
 from typing import Any
 
 import torch
@@ -13,11 +14,32 @@ from cruciform.compression.fitting.moments import Moments, MomentSums
 from cruciform.errors import ConversionError
 from cruciform.spec import ConvSpec
 
-POSITIONS = 32
-"""Patches that are taken of each input of a layer, where it has as many."""
+FEWEST = 4
+"""Patches of each input of a layer, at least."""
 
 Batches = Callable[[], Iterable[Tensor]]
 """Gives the calibration inputs, batch by batch, the same ones each time."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """What is collected of the layers.
+
+    Attributes:
+        patches: How many, for each value of a layer's patch: moments of p values need several times p patches.
+        inputs: How many calibration inputs there are.
+        block: Layers whose moments are collected in one pass of both networks; 1 fits every layer to what all those
+            before it deliver.
+    """
+
+    patches: float = 8.0
+    inputs: int = 512
+    block: int = 1
+
+    def positions(self, spec: ConvSpec) -> int:
+        """Return how many patches of each input of a layer are taken, where it has as many."""
+        values = spec.in_channels * prod(spec.kernel)
+        return max(FEWEST, ceil(self.patches * values / self.inputs))
 
 
 class _Enough(BaseException):
@@ -77,8 +99,8 @@ def collect_moments(
     compressed: nn.Module,
     layers: dict[str, ConvSpec],
     batches: Batches,
+    sampling: Sampling,
     *,
-    positions: int = POSITIONS,
     seed: int = 0,
 ) -> dict[str, Moments]:
     """Return the moments of some layers: their inputs in the compressed network, their outputs in the original.
@@ -88,7 +110,7 @@ def collect_moments(
         compressed: The same with some layers replaced, under the same names; in evaluation mode.
         layers: By name, the convolution that each was in the original.
         batches: The calibration inputs.
-        positions: Patches of each input of a layer.
+        sampling: How many patches.
         seed: Of the positions.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -109,6 +131,6 @@ def collect_moments(
                         "the compressed one; its outputs can't be compared"
                     )
                 for x, y in zip(given[name], wanted[name], strict=True):
-                    at = draw_positions(tuple(y.shape[2:]), positions, generator)
+                    at = draw_positions(tuple(y.shape[2:]), sampling.positions(spec), generator)
                     sums[name].add(take_patches(x, spec, at), take_outputs(y, at))
     return {name: total.moments() for name, total in sums.items()}

@@ -20,6 +20,9 @@ from torch import Tensor, nn
 
 from cruciform.compression.fitting.lockstep import Batches
 
+POSITIONS = 64
+"""Of a layer's outputs for one input, evenly spaced, that gradients are taken of; they stand for all."""
+
 
 def measure_sensitivity(
     model: nn.Module, layers: Sequence[str], batches: Batches, *, seed: int = 0
@@ -38,14 +41,16 @@ def measure_sensitivity(
     with _kept_gradients(model, layers) as gradients, torch.enable_grad():
         for images in batches():
             gradients.clear()
-            # A network whose parameters need no gradients has them by its input.
-            outputs = _tensors(model(images.detach().clone().requires_grad_()))
+            outputs = [output for output in _tensors(model(images.detach())) if output.requires_grad]
             torch.autograd.backward([_question(output, generator) for output in outputs])
             count += len(images)
             for name, parts in gradients.items():
                 for part in parts:
-                    rows = part.movedim(1, -1).reshape(-1, part.shape[1]).double().cpu()
-                    sums[name] = sums.get(name, 0.0) + rows.T @ rows
+                    whole = part.flatten(2)
+                    step = max(1, whole.shape[2] // POSITIONS)
+                    rows = whole[:, :, ::step].movedim(1, -1).reshape(-1, whole.shape[1]).cpu()
+                    counted = whole.shape[2] / len(range(0, whole.shape[2], step))
+                    sums[name] = sums.get(name, 0.0) + counted * (rows.T @ rows).double()
     return {name: total / count for name, total in sums.items()}
 
 
@@ -73,9 +78,12 @@ def _kept_gradients(model: nn.Module, layers: Sequence[str]) -> Iterator[dict[st
     """Keep the gradients by the outputs of some layers, of every call."""
     kept: dict[str, list[Tensor]] = {}
 
-    def keep(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, output: Tensor) -> None:
-            output.register_hook(lambda gradient: kept.setdefault(name, []).append(gradient.detach()))
+    def keep(name: str) -> Callable[..., Tensor]:
+        def hook(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+            # A copy: what comes after may write into it, which no leaf allows.
+            asked = output if output.requires_grad else output.requires_grad_().clone()
+            asked.register_hook(lambda gradient: kept.setdefault(name, []).append(gradient.detach()))
+            return asked
 
         return hook
 

@@ -11,7 +11,7 @@ from cruciform.conversion.dense import dense_layer
 from cruciform.conversion.surgery import find_modules, replace_modules_
 from cruciform.deployment.rewrites.capture import capture
 from cruciform.deployment.rewrites.concatenation import Rewrite, rewrite_
-from cruciform.errors import DeployError, NotLinearError
+from cruciform.errors import ConversionError, DeployError, NotLinearError
 from cruciform.nn.composite import CompositeConv
 from cruciform.registry import did_you_mean
 
@@ -23,6 +23,15 @@ FORMS: tuple[Form, ...] = ("concat", "tail", "split", "dense")
 def composite_layers(model: nn.Module) -> dict[str, CompositeConv]:
     """Return the low-rank layers by name."""
     return {item.name: item.module for item in find_modules(model).values() if isinstance(item.module, CompositeConv)}
+
+
+def refuse_converted(model: nn.Module, name: str) -> None:
+    """Raise where a network is converted already: what starts from dense layers would start from the wrong ones."""
+    if layers := composite_layers(model):
+        raise ConversionError(
+            f"{name} is converted already: {len(layers)} of its layers are made of basis filters. Start from the dense "
+            "network that it was made from"
+        )
 
 
 def forms_of_layers(model: nn.Module, forms: Mapping[str, Form]) -> dict[str, Form]:

@@ -43,12 +43,12 @@ def prepared_batches(directory: Path, split: Split, *, batch: int) -> Iterator[P
     yield from _batches(recipe, train if split == "train" else test, batch, max_bad=recipe.data.max_bad)
 
 
-def sample_images(directory: Path, count: int) -> NDArray[Any]:
-    """Return evenly spaced training images of a run, preprocessed as for evaluation.
+def sample_images(source: Path | Recipe, count: int) -> NDArray[Any]:
+    """Return evenly spaced training images of a run or a recipe, preprocessed as for evaluation.
 
     Not the first ones: where samples are sorted by class, as in folders, those would all be of one class.
     """
-    recipe = Run(directory).recipe()
+    recipe = source if isinstance(source, Recipe) else Run(source).recipe()
     train, _ = open_datasets(recipe.data, SingleProcess(torch.device("cpu")))
     count = min(count, len(train))
     chosen = Part(train, spread(count, len(train)))

@@ -1,0 +1,102 @@
+"""``cruciform compress``: a trained network made cheaper, without training."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cruciform.cli.shared.arguments import JsonOption, ModelArgument, SizeOption, WeightsOption
+from cruciform.cli.shared.network_lookup import find_target
+from cruciform.cli.shared.parsing import optional_size, read_limit
+from cruciform.cli.shared.progress import measuring
+from cruciform.cli.shared.tables import print_json, print_table
+from cruciform.cli.shared.terminal import console
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def compress(
+    model: ModelArgument,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Write the model directory and report.")
+    ],
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER|RECIPE|RUN", help="Calibration images, without labels; a run has its own."),
+    ] = None,
+    limits: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--budget",
+            metavar="[UNIT=]LIMIT",
+            help="Time of a batch: 60% of the original's (the default), or 12ms. Other cost units by name, as "
+            "macs=50%. May be repeated.",
+        ),
+    ] = None,
+    target: Annotated[str, typer.Option(help="The engine; an unknown name lists them all.")] = "onnxruntime",
+    batch: Annotated[int, typer.Option(min=1, help="Batch size.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the engine.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="Timing rounds, interleaved; the shortest time counts.")] = 7,
+    images: Annotated[int, typer.Option(min=1, help="How many calibration images are taken.")] = 512,
+    block: Annotated[
+        int, typer.Option(min=1, help="Layers fitted at once: 1 is the most exact, more are faster in deep networks.")
+    ] = 1,
+    protect: Annotated[list[str] | None, typer.Option(help="Keep layers with such names, as 'layer1.*'.")] = None,
+    evaluate: Annotated[
+        str | None,
+        typer.Option(metavar="RECIPE|RUN", help="Measure the accuracy before and after, on its test set."),
+    ] = None,
+    weights: WeightsOption = None,
+    size: SizeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compress a trained network without training: layers chosen by measured time, fitted to what they compute.
+
+    Stopped at any moment, the same command resumes it: what it has reached is kept beside DIR, in DIR.state.
+
+    Example: cruciform compress runs/cifar_fast_cifar10 --budget 60% -o fast-60
+
+    A network of yours: cruciform compress my.module:build --weights w.safetensors --input 3x224x224 --data photos
+    -o small
+
+    Exits with 9 if the budget can't be met.
+    """
+    import shutil
+
+    from cruciform.api.compress import CompressOptions
+    from cruciform.api.compress import compress as compress_network
+    from cruciform.compression.compression_report import COMPARISON_COLUMNS, LAYER_COLUMNS
+    from cruciform.networks.open_network import open_network
+    from cruciform.store.directory import refuse_other_directory
+
+    refuse_other_directory(output)  # minutes before it is written
+    find_target(target)
+    opened = open_network(model, weights=weights, input_size=optional_size(size))
+    state = output.with_name(output.name + ".state")
+    with measuring() as on_progress:
+        options = CompressOptions(images, tuple(protect or ()), block, threads, rounds, state, on_progress)
+        accuracy = partial(_accuracy, recipe=evaluate) if evaluate else None
+        budget = dict(map(read_limit, limits or ["60%"]))
+        result = compress_network(opened, data, budget, target=target, batch=batch, evaluate=accuracy, options=options)
+    result.save(output)
+    shutil.rmtree(state, ignore_errors=True)
+    report = result.report
+    if as_json:
+        print_json(report.to_dict())
+        return
+    print_table(report.title, COMPARISON_COLUMNS, report.comparison, left=1)
+    print_table("layers", LAYER_COLUMNS, report.rows, left=4)
+    for note in report.notes:
+        console().print(note)
+    own = "" if result.base.reference else f", {model.partition(':')[2]}()"
+    console().print(
+        f"written to {output}, report in compression.html; load it with cruciform.load({str(output)!r}{own})"
+    )
+
+
+def _accuracy(network: "nn.Module", *, recipe: str) -> float:
+    from cruciform.api.evaluate import evaluate
+
+    return evaluate(network, recipe=recipe).evaluation.top1

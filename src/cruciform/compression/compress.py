@@ -1,0 +1,227 @@
+"""Compresses a trained network: chosen in measured time, fitted to what it computes.
+
+1. One pass of gradients finds how much errors of every layer's outputs count (``fitting.sensitivity``).
+2. Every candidate of every layer gets a predicted rise of the network's error (``predicted_rise``) and a measured time
+   (``budgets.costs``).
+3. The solver of budgets chooses the least total rise within the time. The chosen network is timed beside the dense one,
+   and the time that is asked of the solver corrected until the measured time is what was wanted.
+4. The layers are fitted one after the other, each to what the original computes (``fitting.fit_network``).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from cruciform.budgets.budget_plan import BudgetPlan, choose
+from cruciform.budgets.network_time import time_network
+from cruciform.budgets.solver import import_scipy
+from cruciform.budgets.survey import Survey, survey_network
+from cruciform.budgets.units.cost_unit import Limit
+from cruciform.budgets.units.unit_seconds import SECONDS
+from cruciform.compression.compression_state import CompressionState, key_of
+from cruciform.compression.fitting.fit_network import FittedLayer, NetworkFit, fit_network_, takes_means
+from cruciform.compression.fitting.lockstep import Sampling
+from cruciform.compression.fitting.sensitivity import measure_sensitivity
+from cruciform.compression.predicted_rise import RiseValuation, predict_rises
+from cruciform.compression.rank_candidates import list_rank_candidates
+from cruciform.conversion.convert import FIT, Conversion, convert, plan_conversion
+from cruciform.deployment.search.build import EngineSettings
+from cruciform.deployment.search.choose import ProgressCallback
+from cruciform.errors import OptionError
+from cruciform.measure.state_guard import in_mode
+from cruciform.nn.inspect import spec_of
+from cruciform.schemes import DENSE
+
+VALUES = 400_000
+"""Input values that are run at once: the batch size follows from the input size."""
+ATTEMPTS = 6
+CLOSE = 0.02
+"""A measured time this much below the wanted one, as a fraction, is near enough."""
+
+
+@dataclass(frozen=True)
+class CompressionOptions:
+    """How a network is compressed.
+
+    Attributes:
+        protect: Name patterns of layers to keep dense.
+        block: Layers that are fitted by one pass of both networks; 1 is the most exact, more are faster.
+        state: A folder from which a compression that was stopped is resumed; None: nothing is kept.
+        on_progress: Called with what is being done.
+    """
+
+    protect: Sequence[str] = ()
+    block: int = 1
+    state: Path | None = None
+    on_progress: ProgressCallback = lambda what: None
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """A compressed network.
+
+    Attributes:
+        plan: What was chosen for every layer, and why.
+        conversion: The network and its conversion table.
+        fit: How well each layer reproduces the original's outputs.
+        seconds: The time of a batch.
+        dense_seconds: The same of the original, timed in the same rounds.
+    """
+
+    plan: BudgetPlan
+    conversion: Conversion = field(repr=False)
+    fit: NetworkFit
+    seconds: float
+    dense_seconds: float
+
+    @property
+    def rise(self) -> float:
+        """The predicted rise of the network's output error, summed over its layers."""
+        return -sum(layer.value for layer in self.plan.layers)
+
+
+class Compressor:
+    """A trained network that is ready to be compressed to any budget.
+
+    Args:
+        model: The trained network.
+        images: Calibration inputs, (n, channels, …), preprocessed; no labels are needed.
+        setting: The engine, batch size and threads.
+        costs: Where measured times are cached.
+        options: Protected layers, sampling, where to resume from, progress.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        images: Tensor,
+        setting: EngineSettings,
+        costs: Path,
+        options: CompressionOptions | None = None,
+    ) -> None:
+        import_scipy()
+        if tuple(images.shape[1:]) != tuple(setting.input_size):
+            raise OptionError(
+                f"the calibration images have shape {tuple(images.shape[1:])}; the network is compressed for "
+                f"{tuple(setting.input_size)}"
+            )
+        self._model, self._images, self._setting = model, images, setting
+        self._options = options or CompressionOptions()
+        self._size = max(1, VALUES // max(1, images[0].numel()))
+        protect = tuple(self._options.protect)
+        self._sampling = Sampling(inputs=len(images), block=self._options.block)
+        key = key_of(model, images, setting.target.name, setting.batch, setting.threads, protect, self._sampling)
+        self._state = CompressionState(self._options.state, key)
+        with in_mode(model, training=False):
+            self._survey, self._metrics = self._prepare(protect, costs)
+
+    @property
+    def survey(self) -> Survey:
+        """The candidates of every layer, their times and predicted rises."""
+        return self._survey
+
+    def compress(self, limits: Mapping[str, Limit]) -> Compressed:
+        """Choose within a budget, and fit.
+
+        Args:
+            limits: By cost unit.
+
+        Raises:
+            BudgetError: The budget can't be met.
+        """
+        plan, seconds, dense_seconds = self._choose(limits)
+        return self.fit(plan, seconds=seconds, dense_seconds=dense_seconds)
+
+    def fit(self, plan: BudgetPlan, *, seconds: float, dense_seconds: float) -> Compressed:
+        """Convert the network by a plan, and fit its layers to what the original computes."""
+        model = self._model
+        with in_mode(model, training=False):
+            conversion = convert(model, plan.mapping or DENSE, init=FIT, input_size=self._setting.input_size)
+            conversion.model.eval()
+            if not plan.mapping:
+                return Compressed(plan, conversion, NetworkFit((), {}, 0), seconds, dense_seconds)
+            done = self._state.read_fitted_(conversion)
+
+            def report(fitted: list[FittedLayer], total: int) -> None:
+                self._options.on_progress(f"fitted layer {len(fitted)} of {total}")
+                self._state.write_fitted(conversion, fitted, last=len(fitted) == total)
+
+            found = fit_network_(
+                conversion.model,
+                model,
+                self._batches,
+                sampling=self._sampling,
+                metrics=self._metrics,
+                done=done,
+                on_progress=report,
+            )
+        return Compressed(plan, conversion, found, seconds, dense_seconds)
+
+    def _batches(self) -> Sequence[Tensor]:
+        parts: tuple[Tensor, ...] = self._images.split(self._size)
+        return parts
+
+    def _prepare(self, protect: Sequence[str], costs: Path) -> tuple[Survey, dict[str, Tensor]]:
+        model, setting = self._model, self._setting
+        names = _convertible(model, setting, protect)
+        self._options.on_progress("sensitivities, by one pass of gradients")
+        metrics = measure_sensitivity(model, names, self._batches)
+        rises = self._state.read("rises")
+        if rises is None:
+            specs = {name: spec_of(model.get_submodule(name)) for name in metrics}  # type: ignore[arg-type]
+            rises = predict_rises(
+                model,
+                {name: list_rank_candidates(spec) for name, spec in specs.items()},
+                metrics,
+                self._batches,
+                takes_means={name: takes_means(model, name) for name in metrics},
+                sampling=self._sampling,
+                on_progress=lambda done, total: self._options.on_progress(f"candidates of layer {done} of {total}"),
+            )
+            self._state.write("rises", rises)
+        valuation = RiseValuation(protect=tuple(protect), trained=True, rises=rises)
+        return survey_network(model, setting, valuation, costs, on_progress=self._options.on_progress), metrics
+
+    def _choose(self, limits: Mapping[str, Limit]) -> tuple[BudgetPlan, float, float]:
+        """Choose, and correct the time that is asked of the solver until the measured one is near the wanted one."""
+        if SECONDS not in limits:
+            plan = choose(self._survey, limits)
+            return plan, *self._time(plan)
+        dense = self._survey.dense[SECONDS]
+        limit = limits[SECONDS]
+        wanted = limit.amount if limit.relative else limit.amount / dense
+        asked, low, high = wanted, 0.0, math.inf
+        best: tuple[BudgetPlan, float, float] | None = None
+        for _ in range(ATTEMPTS):
+            plan = choose(self._survey, {**limits, SECONDS: Limit(asked * dense, relative=False)})
+            seconds, dense_seconds = self._time(plan)
+            share = seconds / dense_seconds
+            if share <= wanted and (best is None or share > best[1] / best[2]):
+                best = plan, seconds, dense_seconds
+            if wanted * (1 - CLOSE) <= share <= wanted:
+                break
+            low, high = (max(low, asked), high) if share <= wanted else (low, min(high, asked))
+            guess = asked * (1 - CLOSE / 4) * wanted / share
+            asked = guess if low < guess < high else (low + high) / 2  # times are noisy: never out of what is known
+        if best is None:
+            best = plan, seconds, dense_seconds  # over the budget by noise; the result says by how much
+        return best
+
+    def _time(self, plan: BudgetPlan) -> tuple[float, float]:
+        """Return the measured times of a plan's network and of the dense one; weights do not matter for them."""
+        self._options.on_progress("the chosen network beside the dense one")
+        model, size = self._model, self._setting.input_size
+        with in_mode(model, training=False):
+            chosen = convert(model, plan.mapping or DENSE, init="auto", input_size=size).model.eval()
+            times = time_network({"dense": (model, {}), "chosen": (chosen, plan.forms)}, self._setting)
+        return times["chosen"].best, times["dense"].best
+
+
+def _convertible(model: nn.Module, setting: EngineSettings, protect: Sequence[str]) -> list[str]:
+    """Return the layers that can be converted and are plain convolutions."""
+    report = plan_conversion(model, "lr", protect=protect, input_size=setting.input_size)
+    names = [row.names[0] for row in report.layers if row.plan is not None]
+    return [name for name in names if list_rank_candidates(spec_of(model.get_submodule(name)))]  # type: ignore[arg-type]

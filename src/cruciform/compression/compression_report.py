@@ -1,0 +1,112 @@
+"""What a compression costs and is worth beside the original, layer by layer, and why."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cruciform.budgets.budget_report import in_units
+from cruciform.budgets.units.unit_seconds import SECONDS
+from cruciform.compression.compress import Compressed
+from cruciform.measure.record import hardware, versions
+from cruciform.text.text_tables import html_table, text_table
+
+LAYER_COLUMNS = ("layer", "convolution", "becomes", "why", "output error", "by weights", "time / dense")
+COMPARISON_COLUMNS = ("", "original", "compressed", "share")
+
+
+@dataclass(frozen=True)
+class CompressionReport:
+    """What was chosen, and what came of it.
+
+    Attributes:
+        compressed: The network, what was chosen for every layer, and how well each was fitted.
+        before: What ``evaluate`` said of the original; None where it was not given.
+        after: The same of the compressed network.
+        about: The network, engine, batch size, threads, input size, images and budgets.
+    """
+
+    compressed: Compressed
+    before: float | None
+    after: float | None
+    about: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        """The network and where it runs."""
+        return f"{self.about['network']} in {self.about['target']}, batch size {self.about['batch']}"
+
+    @property
+    def comparison(self) -> list[tuple[str, ...]]:
+        """What the original and the compressed network cost and are worth, as text."""
+        found, plan = self.compressed, self.compressed.plan
+        rows = [("time, measured", found.dense_seconds, found.seconds, SECONDS)]
+        rows += [(name, plan.dense[name], plan.predicted[name], name) for name in plan.dense if name != SECONDS]
+        made: list[tuple[str, ...]] = [
+            (label, in_units(unit, dense), in_units(unit, now), f"{now / dense:.1%}")
+            for label, dense, now, unit in rows
+        ]
+        if self.before is not None and self.after is not None:
+            made.append(("evaluation", f"{self.before:.4g}", f"{self.after:.4g}", f"{self.after - self.before:+.4g}"))
+        return made
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """What was chosen for every layer, as text."""
+        errors = {layer.name: layer for layer in self.compressed.fit.layers}
+        rows: list[tuple[str, ...]] = []
+        for one in self.compressed.plan.layers:
+            fitted = errors.get(one.name)
+            exact = "–" if fitted is None else f"{fitted.relative_error:.2%}"
+            by_weights = "–" if fitted is None else f"{fitted.weight_fit_error:.2%}"
+            share = f"{one.seconds / one.dense_seconds:.2f}"
+            rows.append((one.name, one.convolution, one.scheme, one.reason, exact, by_weights, share))
+        return rows
+
+    @property
+    def notes(self) -> list[str]:
+        """What was left out, and what the numbers mean."""
+        found = self.compressed
+        wanted = found.plan.budgets.get(SECONDS)
+        notes = [f"{name} keeps the fit to its weights: {reason}" for name, reason in found.fit.skipped.items()]
+        share, asked = found.seconds / found.dense_seconds, self.about["budgets"].get("time")
+        if wanted is not None and asked is not None:
+            notes.append(f"time: {asked} was asked for, {share:.1%} of the original's was measured")
+        notes += found.plan.problems
+        if self.before is None:
+            notes.append("accuracy was not measured: no evaluation was given")
+        notes.append(
+            "output error: of each layer on the calibration inputs, relative to the variance of its outputs, errors "
+            "counted by what they do to the network; by weights: that of a fit to the weights alone"
+        )
+        return notes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the network as plain data, for JSON."""
+        found = self.compressed
+        return {
+            **self.about,
+            "before": self.before,
+            "after": self.after,
+            "seconds": found.seconds,
+            "dense_seconds": found.dense_seconds,
+            "predicted_rise": found.rise,
+            "plan": asdict(found.plan),
+            "layers": [asdict(layer) for layer in found.fit.layers],
+            "skipped": found.fit.skipped,
+            "versions": versions(),
+            "hardware": hardware(),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join([
+            self.title,
+            text_table(COMPARISON_COLUMNS, self.comparison, left=1),
+            text_table(LAYER_COLUMNS, self.rows, left=4),
+            *self.notes,
+        ])  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        """Show it as tables in notebooks."""
+        return html_table(COMPARISON_COLUMNS, self.comparison, left=1, caption=self.title, notes=[]) + html_table(
+            LAYER_COLUMNS, self.rows, left=4, caption="layers", notes=self.notes
+        )

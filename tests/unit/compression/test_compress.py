@@ -1,0 +1,253 @@
+"""A trained network compressed as a whole: chosen, fitted, reported, saved, resumed."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+import cruciform
+from cruciform.budgets import survey
+from cruciform.budgets.costs import CostTable, Kind, LayerCost
+from cruciform.cli.main import app
+from cruciform.compression import compress
+from cruciform.compression.compress import CompressionOptions, Compressor
+from cruciform.compression.predicted_rise import RiseValuation
+from cruciform.compression.rank_candidates import list_rank_candidates
+from cruciform.deployment.search.build import EngineSettings
+from cruciform.deployment.search.clock import Timing
+from cruciform.deployment.search.layer_forms import Form
+from cruciform.deployment.targets.target import TARGETS
+from cruciform.errors import BudgetError, ConversionError, OptionError
+from cruciform.schemes import make_plan
+from cruciform.spec import ConvSpec
+
+Networks = Mapping[str, tuple[nn.Module, Mapping[str, Form]]]
+SIZE = (3, 12, 12)
+LIMITS = {"macs": "60%"}
+OPTIONS = cruciform.CompressOptions(rounds=1)
+
+
+def smooth_images(count: int = 64, seed: int = 0) -> Tensor:
+    made = torch.randn(count, *SIZE, generator=torch.Generator().manual_seed(seed))
+    return nn.functional.avg_pool2d(made, 5, 1, 2) * 5
+
+
+@pytest.fixture
+def trained() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(),
+        nn.Conv2d(16, 24, 3, padding=1, stride=2), nn.ReLU(),
+        nn.Conv2d(24, 24, 3, padding=1), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 5),
+    ).eval()  # fmt: skip
+
+
+def counted(model: nn.Module) -> float:
+    return 1e-9 * cruciform.profile(model, input_size=SIZE).macs
+
+
+@pytest.fixture(autouse=True)
+def slower(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Times are counted, 1 ns a MAC: engines take minutes to build. Networks are slower than their layers by this."""
+    factor = [1.0]
+    if request.node.get_closest_marker("slow"):
+        return factor
+
+    def measure(kind: Kind, schemes: list[str], *words: object, on_progress: object) -> CostTable:
+        macs = {
+            scheme: make_plan(kind.spec, scheme).macs_from_input(kind.input_size[1:]) for scheme in ("full", *schemes)
+        }
+        return CostTable({scheme: LayerCost(1e-9 * n, "tail" * (scheme != "full")) for scheme, n in macs.items()}, {})
+
+    def time_networks(networks: Networks, setting: EngineSettings) -> dict[str, Timing]:
+        return {
+            name: Timing((counted(model) * (1.0 if name == "dense" else factor[0]),))
+            for name, (model, _) in networks.items()
+        }
+
+    monkeypatch.setattr(survey, "measure_kind", measure)
+    monkeypatch.setattr(survey, "time_network", time_networks)
+    monkeypatch.setattr(compress, "time_network", time_networks)
+    return factor
+
+
+def difference(model: nn.Module, original: nn.Module) -> float:
+    x = smooth_images(seed=1)
+    with torch.no_grad():
+        y = original(x)
+        return float((model(x) - y).square().sum() / (y - y.mean(0)).square().sum())
+
+
+def test_it_keeps_what_the_network_computes(trained: nn.Module) -> None:
+    found = cruciform.compress(
+        trained,
+        smooth_images(),
+        LIMITS,
+        target="onnxruntime",
+        evaluate=lambda model: -difference(model, trained),
+        options=OPTIONS,
+    )
+    plan = found.report.compressed.plan
+    assert plan.predicted["MACs"] <= 0.6 * plan.dense["MACs"]
+    by_weights = cruciform.convert(trained, plan.mapping, init="fit", input_size=SIZE).model.eval()
+    assert difference(found.model, trained) < 0.5 * difference(by_weights, trained)
+    assert found.report.before == 0
+    assert found.report.after == pytest.approx(-difference(found.model, trained))
+    text = str(found)
+    assert "evaluation" in text
+    assert "raises the output error by" in text
+    assert all(name in text for name in plan.mapping)
+
+
+def test_a_larger_budget_is_predicted_and_found_to_lose_less(trained: nn.Module) -> None:
+    found = [
+        cruciform.compress(trained, smooth_images(), {"macs": share}, target="onnxruntime", options=OPTIONS)
+        for share in ("40%", "80%")
+    ]
+    rises = [one.report.compressed.rise for one in found]
+    losses = [difference(one.model, trained) for one in found]
+    assert rises[0] > rises[1]
+    assert losses[0] > losses[1]
+
+
+def test_a_network_slower_than_its_layers_is_chosen_smaller(trained: nn.Module, slower: list[float]) -> None:
+    slower[0] = 1.15
+    found = cruciform.compress(trained, smooth_images(), "60%", options=OPTIONS).report.compressed
+    assert found.seconds <= 0.6 * found.dense_seconds
+    assert found.plan.predicted["seconds"] <= 0.6 / 1.15 * found.plan.dense["seconds"] * 1.02
+
+
+@pytest.mark.slow
+def test_the_measured_time_is_what_was_asked_for(trained: nn.Module) -> None:
+    wide = nn.Sequential(
+        nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 128, 3, padding=1), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 5),
+    )  # fmt: skip
+    found = cruciform.compress(wide, smooth_images(), "60%", options=cruciform.CompressOptions(rounds=5))
+    assert found.report.compressed.seconds <= 0.65 * found.report.compressed.dense_seconds
+    assert "was measured" in str(found)
+
+
+def test_it_is_saved_with_its_report_and_loads_again(trained: nn.Module, tmp_path: Path) -> None:
+    found = cruciform.compress(trained, smooth_images(), LIMITS, target="onnxruntime", options=OPTIONS)
+    found.save(tmp_path / "small")
+    page = (tmp_path / "small" / "compression.html").read_text("utf-8")
+    assert "Before and after" in page
+    assert "<script" not in page
+    data = json.loads((tmp_path / "small" / "compression.json").read_text("utf-8"))
+    assert data["seconds"] > 0
+    assert len(data["layers"]) == len(found.report.compressed.plan.mapping)
+    again = cruciform.load(tmp_path / "small", nn.Sequential(*trained)).eval()
+    x = smooth_images(4, seed=2)
+    with torch.no_grad():
+        torch.testing.assert_close(again(x), found.model(x))
+
+
+def test_stopped_while_fitting_it_resumes_to_the_same_bits(trained: nn.Module, tmp_path: Path) -> None:
+    def run(state: Path | None, stop_after: str | None = None) -> nn.Module:
+        def on_progress(what: str) -> None:
+            if what == stop_after:
+                raise KeyboardInterrupt
+
+        options = cruciform.CompressOptions(rounds=1, state=state, on_progress=on_progress)
+        return cruciform.compress(trained, smooth_images(), LIMITS, target="onnxruntime", options=options).model
+
+    whole = run(None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cruciform.compression.compression_state.EVERY", -1.0)  # write after every layer
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "state", "fitted layer 2 of 3")
+    kept = json.loads((tmp_path / "state" / "layers.json").read_text("utf-8"))["value"]["layers"]
+    assert len(kept) == 1  # the second was announced before it was written
+    fitted: list[str] = []
+    options = cruciform.CompressOptions(rounds=1, state=tmp_path / "state", on_progress=fitted.append)
+    resumed = cruciform.compress(trained, smooth_images(), LIMITS, target="onnxruntime", options=options).model
+    assert "fitted layer 1 of 3" not in fitted
+    assert not any(what.startswith("candidates of layer") for what in fitted)
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, resumed.state_dict()[name]), name
+
+
+def test_a_state_of_other_weights_is_not_used(trained: nn.Module, tmp_path: Path) -> None:
+    options = cruciform.CompressOptions(rounds=1, state=tmp_path / "state")
+    cruciform.compress(trained, smooth_images(), LIMITS, target="onnxruntime", options=options)
+    with torch.no_grad():
+        trained.get_parameter("2.weight").mul_(1.5)
+    done: list[str] = []
+    options = cruciform.CompressOptions(rounds=1, state=tmp_path / "state", on_progress=done.append)
+    cruciform.compress(trained, smooth_images(), LIMITS, target="onnxruntime", options=options)
+    assert "candidates of layer 1 of 3" in done
+
+
+def test_wrong_inputs_are_refused_with_what_to_do(trained: nn.Module) -> None:
+    with pytest.raises(OptionError, match="comes without images: give a folder"):
+        cruciform.compress("nin")
+    with pytest.raises(ConversionError, match="is converted already"):
+        cruciform.compress("nin_c3_lr", torch.zeros(2, 3, 32, 32))
+    with pytest.raises(OptionError, match=r"have shape \(3, 8, 8\)"):
+        cruciform.compress("nin", torch.zeros(2, 3, 8, 8), target="onnxruntime")
+    with pytest.raises(BudgetError, match="can't be met"):
+        cruciform.compress(trained, smooth_images(), {"macs": "1%"}, target="onnxruntime", options=OPTIONS)
+
+
+def test_a_layer_that_no_gradient_reaches_stays_dense() -> None:
+    class Cut(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(self.first(x).detach()).mean((2, 3))
+
+    setting = EngineSettings(TARGETS.get("onnxruntime"), SIZE, rounds=1)
+    options = CompressionOptions()
+    compressor = Compressor(Cut().eval(), smooth_images(8), setting, Path("unused"), options)
+    valuation = compressor.survey.valuation
+    assert isinstance(valuation, RiseValuation)
+    assert set(valuation.rises) == {"second"}
+
+
+def test_candidates_save_weights_and_are_whole_blocks() -> None:
+    found = list_rank_candidates(ConvSpec(64, 128, (3, 3), padding=1))
+    ranks = {
+        family: [int(one.split("=")[1]) for one in found if one.startswith(f"{family}:")] for family in ("sf", "thin")
+    }
+    for family, largest in (("sf", 64 * 128 * 9 / (3 * (64 + 128))), ("thin", 64 * 128 * 9 / (64 * 9 + 128))):
+        assert all(rank % 8 == 0 for rank in ranks[family])
+        assert max(ranks[family]) < largest
+        assert min(ranks[family]) == 8
+    assert list_rank_candidates(ConvSpec(64, 128, (1, 1))) == []
+    assert list_rank_candidates(ConvSpec(64, 64, (3, 3), groups=64)) == []
+
+
+@pytest.mark.slow
+def test_the_command_writes_a_network_and_removes_its_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from PIL import Image
+
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number, image in enumerate(smooth_images(6)):
+        pixels = ((image.movedim(0, -1) * 40 + 128).clamp(0, 255)).byte().numpy()
+        Image.fromarray(pixels).resize((40, 40)).save(folder / f"{number}.png")
+    dense = cruciform.create_model("nin").eval()
+    table = cruciform.plan_conversion(dense, "full", input_size=(3, 32, 32))
+    base = cruciform.open_network("nin").base
+    preprocessing = {
+        "data": {"short_side": 32, "mean": [125.0], "std": [60.0]},
+        "eval_transforms": [{"kind": "center-crop", "size": 32}],
+    }
+    cruciform.save(dense, tmp_path / "dense", table, base=base, preprocessing=preprocessing)
+    monkeypatch.chdir(tmp_path)
+    arguments = (
+        "compress dense --data photos --images 6 --budget macs=80% --target onnxruntime --rounds 1 -o small --json"
+    )
+    result = CliRunner().invoke(app, arguments.split())
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["images"] == 6
+    assert (tmp_path / "small" / "compression.html").is_file()
+    assert not (tmp_path / "small.state").exists()
