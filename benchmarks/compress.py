@@ -31,12 +31,12 @@ from cruciform.budgets.network_time import time_network
 from cruciform.budgets.solver import Layer, Option, solve
 from cruciform.budgets.units.cost_unit import read_limits
 from cruciform.budgets.value import kept_energy
-from cruciform.compression.calibration_inputs import COUNT
 from cruciform.compression.compress import ATTEMPTS, CompressionOptions, Compressor
 from cruciform.conversion.convert import convert
 from cruciform.data.transforms.whitening import cache_folder
 from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.targets.target import TARGETS
+from cruciform.errors import BudgetError
 from cruciform.files import read_text, write_json
 from cruciform.measure.record import record_result
 from cruciform.nn.inspect import spec_of
@@ -45,6 +45,7 @@ from cruciform.training.engine.sample_images import prepared_batches, sample_ima
 
 RESULT, FINISHED = ROOT / "results" / "compress.json", RUNS / "finished.json"
 BUDGETS = (60, 45, 35)
+CALIBRATION = 2048  # training images, without their labels
 SCORED = 512  # held-out images that the rival's ranks are scored on
 RANDOM = 30  # random choices that predictions are compared on
 SIZE = (3, 32, 32)
@@ -83,7 +84,7 @@ def settings() -> EngineSettings:
 
 
 def prepare(name: str, seed: int, model: nn.Module) -> Compressor:
-    images = torch.from_numpy(sample_images(run_of(name, seed), COUNT))
+    images = torch.from_numpy(sample_images(run_of(name, seed), CALIBRATION))
     options = CompressionOptions(state=RUNS / f"{name}-{seed}-state", on_progress=_unhurried())
     return Compressor(model, images, settings(), cache_folder() / "costs", options)
 
@@ -121,7 +122,7 @@ def svd_at(share: float, model: nn.Module, compressor: Compressor, scores: Mappi
     """
     layers = []
     for layer in compressor.survey.layers:
-        weight, spec = model.get_parameter(f"{layer.name}.weight"), spec_of(model.get_submodule(layer.name))
+        weight, spec = model.get_parameter(f"{layer.name}.weight").detach(), spec_of(model.get_submodule(layer.name))
         options = [Option(DENSE, 101.0, dict.fromkeys(layer.options[0].costs, 0.0))]
         for option in layer.options:
             if option.name in scores[layer.name]:
@@ -131,7 +132,12 @@ def svd_at(share: float, model: nn.Module, compressor: Compressor, scores: Mappi
     dense, asked = compressor.survey.dense["seconds"], share
     best: Any = None
     for _ in range(ATTEMPTS):
-        found = solve(layers, {"seconds": asked * dense}, fixed=compressor.survey.dense)
+        try:
+            found = solve(layers, {"seconds": asked * dense}, fixed=compressor.survey.dense)
+        except BudgetError:
+            if best is None:
+                raise
+            break  # the cheapest ranks are not enough; the nearest that was measured counts
         mapping = {name: option.name for name, option in found.choices.items() if option.name != DENSE}
         conversion = convert(model, mapping, init="fit", input_size=SIZE)
         times = time_network({"dense": (model, {}), "svd": (conversion.model, {})}, settings())
@@ -240,7 +246,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, help="how many seeds; each network's own number where left out")
     parser.add_argument("--predict", action="store_true", help="compare predictions with random choices")
     given = parser.parse_args()
-    torch.set_num_threads(1)
+    torch.set_num_threads(2)
     finished = json.loads(read_text(FINISHED)) if FINISHED.is_file() else {}
     for name in given.networks or NETWORKS:
         for seed in range(given.seeds or NETWORKS[name].seeds):

@@ -31,7 +31,7 @@ class CompressOptions:
         on_progress: Called with what is being done.
     """
 
-    count: int = 512
+    count: int = 1024
     protect: Sequence[str] = ()
     block: int = 1
     threads: int = 1

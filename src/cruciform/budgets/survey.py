@@ -129,12 +129,13 @@ def survey_network(
         spec, count = spec_of(model.get_submodule(name)), counts[name]  # type: ignore[arg-type]
         # A layer that is called at several sizes, as a detection head, has another cost at each.
         kinds = [Kind(spec, (spec.in_channels, *size), poolings.get(name), maps) for maps, *size in count.inputs]
+        wanted = valuation.candidates_of(name, spec)
         for kind in dict.fromkeys(kinds):
-            if kind not in measured:
+            known = measured.get(kind, CostTable({}, {}))
+            if kind not in measured or not {*wanted} <= {*known.costs, *known.problems}:
                 of_this = prefixed(on_progress, f"layer {number} of {len(rows)}")
-                measured[kind] = measure_kind(
-                    kind, valuation.candidates_of(name, spec), setting, folder, on_progress=of_this
-                )
+                schemes = list(dict.fromkeys((*known.costs, *known.problems, *wanted)))
+                measured[kind] = measure_kind(kind, schemes, setting, folder, on_progress=of_this)
         weight = model.get_parameter(f"{name}.weight").detach()
         options = _options(
             name, spec, count, [measured[kind].costs for kind in kinds], partial(valuation.value_of, weight=weight)

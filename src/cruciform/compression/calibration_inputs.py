@@ -14,7 +14,7 @@ from cruciform.store.run_marker import is_run
 from cruciform.training.engine.sample_images import sample_images
 from cruciform.training.recipe.cookbook import list_recipes, load_recipe
 
-COUNT = 512
+COUNT = 1024
 """Images, where the caller does not say how many."""
 
 

@@ -30,7 +30,7 @@ from cruciform.compression.rank_candidates import list_rank_candidates
 from cruciform.conversion.convert import FIT, Conversion, convert, plan_conversion
 from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.search.choose import ProgressCallback
-from cruciform.errors import OptionError
+from cruciform.errors import BudgetError, OptionError
 from cruciform.measure.state_guard import in_mode
 from cruciform.nn.inspect import spec_of
 from cruciform.schemes import DENSE
@@ -195,8 +195,13 @@ class Compressor:
         wanted = limit.amount if limit.relative else limit.amount / dense
         asked, low, high = wanted, 0.0, math.inf
         best: tuple[BudgetPlan, float, float] | None = None
-        for _ in range(ATTEMPTS):
-            plan = choose(self._survey, {**limits, SECONDS: Limit(asked * dense, relative=False)})
+        for attempt in range(ATTEMPTS):
+            try:
+                plan = choose(self._survey, {**limits, SECONDS: Limit(asked * dense, relative=False)})
+            except BudgetError:
+                if not attempt:
+                    raise
+                break  # the network is slower than its layers, and the cheapest of them are not enough
             seconds, dense_seconds = self._time(plan)
             share = seconds / dense_seconds
             if share <= wanted and (best is None or share > best[1] / best[2]):

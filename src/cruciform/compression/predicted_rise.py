@@ -1,10 +1,13 @@
 """What each candidate of each layer would do to the network's outputs, predicted without running the network with it.
 
-The rise of a candidate is ``E[eᵀ G e]``: its error over the calibration inputs of the original network, after a quick
-fit, counted by the layer's sensitivity G. Rises of layers are added up, which takes their errors as independent.
+The rise of a candidate is ``f · E[eᵀ G e]``: its error over the calibration inputs of the original network, after a
+quick fit, counted by the layer's sensitivity G. The factor f of a layer is measured: the network is run once with a
+candidate of middle error in its place, since errors of neighboring positions are not independent, and add up the more,
+the larger the maps. Rises of layers are added up, which takes errors of different layers as independent.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
 
@@ -12,13 +15,17 @@ from torch import Tensor, nn
 
 from cruciform.budgets.survey import Valuation
 from cruciform.compression.fitting.lockstep import Batches, Sampling, collect_moments
-from cruciform.compression.fitting.output_fit import quick_error
+from cruciform.compression.fitting.measured_rise import measure_rise
+from cruciform.compression.fitting.output_fit import QuickFit, fit_quickly
 from cruciform.compression.fitting.output_problem import OutputProblem
+from cruciform.compression.rank_candidates import count_weights
 from cruciform.errors import ConversionError
 from cruciform.nn.inspect import spec_of
 from cruciform.schemes import DENSE, make_plan
 from cruciform.spec import ConvSpec
 
+CLEARLY = 0.75
+"""A candidate with this fraction of another's MACs is faster, whatever the engine; nearer ones are timed."""
 MEMORY = 1.5e9
 """Bytes of second moments that are held at once."""
 
@@ -34,8 +41,14 @@ class RiseValuation(Valuation):
     rises: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def candidates_of(self, name: str, spec: ConvSpec) -> list[str]:
-        """Return the schemes whose rise is known."""
-        return [scheme for scheme in self.rises.get(name, {}) if scheme != DENSE]
+        """Return the schemes that are worth timing: those that no other one clearly beats in MACs and rise."""
+        rises = self.rises.get(name, {})
+        weights = {scheme: count_weights(make_plan(spec, scheme)) for scheme in rises}
+
+        def is_beaten(scheme: str) -> bool:
+            return any(rises[other] <= rises[scheme] and weights[other] <= CLEARLY * weights[scheme] for other in rises)
+
+        return [scheme for scheme in rises if scheme != DENSE and not is_beaten(scheme)]
 
     def value_of(self, name: str, spec: ConvSpec, scheme: str, weight: Tensor) -> float:
         """Return the rise, negative: 0 is the dense layer."""
@@ -78,14 +91,23 @@ def predict_rises(
                 centered=takes_means[name],
                 metric=metrics[name],
             )
-            rises[name] = {DENSE: 0.0}
+            fits: dict[str, QuickFit] = {}
             for scheme in candidates[name]:
-                try:
-                    rises[name][scheme] = quick_error(make_plan(specs[name], scheme), problem)
-                except ConversionError:  # it can't be fitted, so it is no candidate here
-                    continue
+                with suppress(ConversionError):  # one that can't be fitted is no candidate here
+                    fits[scheme] = fit_quickly(make_plan(specs[name], scheme), problem)
+            factor = _measured_factor(model, name, list(fits.values()), next(iter(batches())))
+            rises[name] = {DENSE: 0.0} | {scheme: factor * fit.error for scheme, fit in fits.items()}
             on_progress(len(rises), len(specs))
     return rises
+
+
+def _measured_factor(model: nn.Module, name: str, fits: Sequence[QuickFit], images: Tensor) -> float:
+    """Return the measured rise of the candidate of middle error as a multiple of the predicted one."""
+    ordered = sorted(fits, key=lambda fit: fit.error)
+    middle = ordered[len(ordered) // 2] if ordered else None
+    if middle is None or middle.error <= 0:
+        return 1.0
+    return measure_rise(model, name, middle.kernel, middle.bias, images) / middle.error or 1.0
 
 
 def _in_memory(specs: Mapping[str, ConvSpec]) -> Iterator[list[str]]:

@@ -43,10 +43,11 @@ def _fits(spec: ConvSpec, scheme: str) -> bool:
         plan = make_plan(spec, scheme)
     except PlanError:
         return False
-    return _weights(plan) <= MOST * _weights(make_plan(spec, "full"))
+    return count_weights(plan) <= MOST * count_weights(make_plan(spec, "full"))
 
 
-def _weights(plan: LayerPlan) -> int:
+def count_weights(plan: LayerPlan) -> int:
+    """Return the weights of a plan, which are its MACs at each position where nothing is strided."""
     channels, total = plan.spec.in_channels, 0
     for stage in plan.stages:
         total += sum(channels * group.filters * _taps(group.kernel) for group in stage.groups)

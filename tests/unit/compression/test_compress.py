@@ -225,6 +225,15 @@ def test_candidates_save_weights_and_are_whole_blocks() -> None:
     assert list_rank_candidates(ConvSpec(64, 64, (3, 3), groups=64)) == []
 
 
+def test_what_another_candidate_clearly_beats_is_not_timed() -> None:
+    spec = ConvSpec(64, 64, (3, 3), padding=1)
+    rises = {"full": 0.0, "sf:rank=16": 3.0, "sf:rank=32": 1.0, "thin:rank=16": 2.9, "lr-join": 1.5, "sf:rank=40": 0.9}
+    found = RiseValuation(rises={"a": rises}).candidates_of("a", spec)
+    assert "lr-join" not in found  # more MACs and more error than rank 32
+    assert found == ["sf:rank=16", "sf:rank=32", "thin:rank=16", "sf:rank=40"]
+    assert RiseValuation(rises={"a": rises}).candidates_of("b", spec) == []
+
+
 @pytest.mark.slow
 def test_the_command_writes_a_network_and_removes_its_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from PIL import Image

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from cruciform.compression.fitting.measured_rise import measure_rise
 from cruciform.compression.fitting.moments import MomentSums
-from cruciform.compression.fitting.output_fit import fit_plan, quick_error
+from cruciform.compression.fitting.output_fit import fit_plan, fit_quickly
 from cruciform.compression.fitting.output_problem import OutputProblem
 from cruciform.compression.fitting.sensitivity import measure_sensitivity
 from cruciform.schemes import make_plan
@@ -41,6 +42,20 @@ def test_of_class_scores_it_is_the_fisher_matrix() -> None:
     assert float((found - exact).norm() / exact.norm()) < 0.05
 
 
+def test_a_measured_rise_is_what_the_replacement_changes() -> None:
+    torch.manual_seed(0)
+    network = Linear().eval()
+    images = torch.randn(50, 3, 3, 3)
+    kernel, bias = torch.randn(4, 3, 3, 3), torch.randn(4)
+    weights = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    expected = network(images)
+    found = measure_rise(network, "conv", kernel, bias, images)
+    changed = nn.functional.conv2d(images, kernel, bias).flatten(1) @ network.matrix.T
+    assert found == pytest.approx(float((changed.reshape(50, 2, 3) - expected).square().mean()), rel=1e-4)
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in network.state_dict().items())
+    assert not network.conv._forward_hooks
+
+
 def test_parameters_and_hooks_are_left_as_they_were() -> None:
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(16, 5))
     network[0].weight.requires_grad_(False)
@@ -74,7 +89,7 @@ def test_errors_that_count_more_become_smaller(scheme: str) -> None:
 
     plain, weighted = errors(alike), errors(counted)
     assert float(weighted[:2].sum()) < 0.8 * float(plain[:2].sum())
-    assert fit_plan(plan, counted).error <= quick_error(plan, counted) * (1 + 1e-9)
+    assert fit_plan(plan, counted).error <= fit_quickly(plan, counted).error * (1 + 1e-9)
 
 
 def _stage(groups: list[tuple[Tensor, Tensor | None]]) -> nn.Module:

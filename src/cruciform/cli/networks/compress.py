@@ -39,7 +39,7 @@ def compress(
     batch: Annotated[int, typer.Option(min=1, help="Batch size.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the engine.")] = 1,
     rounds: Annotated[int, typer.Option(min=1, help="Timing rounds, interleaved; the shortest time counts.")] = 7,
-    images: Annotated[int, typer.Option(min=1, help="How many calibration images are taken.")] = 512,
+    images: Annotated[int, typer.Option(min=1, help="How many calibration images are taken.")] = 1024,
     block: Annotated[
         int, typer.Option(min=1, help="Layers fitted at once: 1 is the most exact, more are faster in deep networks.")
     ] = 1,

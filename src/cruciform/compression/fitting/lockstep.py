@@ -33,7 +33,7 @@ class Sampling:
     """
 
     patches: float = 8.0
-    inputs: int = 512
+    inputs: int = 1024
     block: int = 1
 
     def positions(self, spec: ConvSpec) -> int:

@@ -19,8 +19,8 @@ from cruciform.plan import LayerPlan
 
 RIDGE = 1e-3
 """λ as a fraction of the mean of C's diagonal."""
-DAMPING = 1e-2
-"""What is added to the diagonal of G, as a fraction of its mean: no output counts for nothing."""
+DAMPING = 0.3
+"""What is added to the diagonal of G, as a fraction of its mean: few inputs tell little about what outputs count."""
 
 
 class OutputProblem:

@@ -41,7 +41,7 @@ def measure_sensitivity(
     with _kept_gradients(model, layers) as gradients, torch.enable_grad():
         for images in batches():
             gradients.clear()
-            outputs = [output for output in _tensors(model(images.detach())) if output.requires_grad]
+            outputs = [output for output in output_tensors(model(images.detach())) if output.requires_grad]
             torch.autograd.backward([_question(output, generator) for output in outputs])
             count += len(images)
             for name, parts in gradients.items():
@@ -56,7 +56,7 @@ def measure_sensitivity(
 
 def _question(output: Tensor, generator: torch.Generator) -> Tensor:
     """Return one number of a network's outputs, summed over the batch."""
-    if output.ndim == 2 and output.shape[1] > 1:
+    if is_class_scores(output):
         logarithms = output.float().log_softmax(1)
         drawn = torch.multinomial(logarithms.detach().exp().cpu(), 1, generator=generator).to(output.device)
         return logarithms.gather(1, drawn).sum()
@@ -65,12 +65,17 @@ def _question(output: Tensor, generator: torch.Generator) -> Tensor:
     return asked
 
 
-def _tensors(output: Any) -> list[Tensor]:
+def is_class_scores(output: Tensor) -> bool:
+    """Return whether an output has a score for each class of each input."""
+    return output.ndim == 2 and output.shape[1] > 1
+
+
+def output_tensors(output: Any) -> list[Tensor]:
     """Return all float tensors of a network's output, whatever holds them."""
     if isinstance(output, Tensor):
         return [output] if output.is_floating_point() else []
     items = output.values() if isinstance(output, Mapping) else output if isinstance(output, list | tuple) else ()
-    return [tensor for item in items for tensor in _tensors(item)]
+    return [tensor for item in items for tensor in output_tensors(item)]
 
 
 @contextmanager
