@@ -151,7 +151,7 @@ def test_it_is_saved_with_its_report_and_loads_again(trained: nn.Module, tmp_pat
 def test_stopped_while_fitting_it_resumes_to_the_same_bits(trained: nn.Module, tmp_path: Path) -> None:
     def run(state: Path | None, stop_after: str | None = None) -> nn.Module:
         def on_progress(what: str) -> None:
-            if what == stop_after:
+            if stop_after and what.startswith(stop_after):
                 raise KeyboardInterrupt
 
         options = cruciform.CompressOptions(rounds=1, state=state, on_progress=on_progress)
@@ -161,13 +161,13 @@ def test_stopped_while_fitting_it_resumes_to_the_same_bits(trained: nn.Module, t
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("cruciform.compression.compression_state.EVERY", -1.0)  # write after every layer
         with pytest.raises(KeyboardInterrupt):
-            run(tmp_path / "state", "fitted layer 2 of 3")
+            run(tmp_path / "state", "fitted layer 2 ")
     kept = json.loads((tmp_path / "state" / "layers.json").read_text("utf-8"))["value"]["layers"]
     assert len(kept) == 1  # the second was announced before it was written
     fitted: list[str] = []
     options = cruciform.CompressOptions(rounds=1, state=tmp_path / "state", on_progress=fitted.append)
     resumed = cruciform.compress(trained, smooth_images(), LIMITS, target="onnxruntime", options=options).model
-    assert "fitted layer 1 of 3" not in fitted
+    assert not any(what.startswith("fitted layer 1 ") for what in fitted)
     assert not any(what.startswith("candidates of layer") for what in fitted)
     for name, tensor in whole.state_dict().items():
         assert torch.equal(tensor, resumed.state_dict()[name]), name

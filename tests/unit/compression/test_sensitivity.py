@@ -48,7 +48,7 @@ def test_a_measured_rise_is_what_the_replacement_changes() -> None:
     images = torch.randn(50, 3, 3, 3)
     kernel, bias = torch.randn(4, 3, 3, 3), torch.randn(4)
     weights = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    expected = network(images)
+    expected = network(images).detach()
     found = measure_rise(network, "conv", kernel, bias, images)
     changed = nn.functional.conv2d(images, kernel, bias).flatten(1) @ network.matrix.T
     assert found == pytest.approx(float((changed.reshape(50, 2, 3) - expected).square().mean()), rel=1e-4)
