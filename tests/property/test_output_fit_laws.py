@@ -110,3 +110,13 @@ def test_a_layer_that_reads_nothing_but_padding_is_met_exactly() -> None:
     constant = y.movedim(1, 0).flatten(1)
     assert bool((constant == constant[:, :1]).all())  # rounding of E[y²] − E[y]² is all that is left to explain
     assert fit_outputs(plan, moments_of(plan, x, y), weight).relative_error < 1e-12
+
+
+def test_a_single_patch_has_nothing_about_its_mean_and_is_fitted_all_the_same() -> None:
+    spec = ConvSpec(2, 1, (4,), bias=True)
+    plan = LayerPlan(spec, (Stage((FilterGroup((4,), 1),)), Stage((FilterGroup((1,), 1),), bias=True)))
+    x = torch.tensor([[[1.5410, -0.2934, -2.1788, 0.5684], [-1.0845, -1.3986, 0.4033, 0.8380]]], dtype=torch.float64)
+    weight = torch.randn(1, 2, 4, dtype=torch.float64)
+    y = dense(plan, weight, torch.ones(1, dtype=torch.float64))(x).detach()
+    found = fit_outputs(plan, moments_of(plan, x, y), weight)
+    torch.testing.assert_close(fitted_layer(plan, found)(x), y)
