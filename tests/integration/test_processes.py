@@ -72,7 +72,7 @@ def test_samples_are_seen_once_whatever_the_number_of_ranks(recipe: Callable[...
             process.send_signal(number)
             output, _ = process.communicate(timeout=120)
             assert process.returncode == 128 + number, output
-            assert output.count("Go on with") == 1, "told once, and not by every rank"
+            assert output.count("Resume with") == 1, "told once, and not by every rank"
             assert f"--workers {world}" in output or world == 1
         else:
             finish(process)
