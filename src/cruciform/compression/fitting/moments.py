@@ -14,7 +14,7 @@ from torch import Tensor
 from cruciform.errors import ConversionError
 
 CHUNK = 4096  # patches that are converted to float64 at once
-ROUNDING = 1e-12  # an output that varies by less than this fraction of E[y²] is constant: the rest is rounding
+ROUNDING_SHARE = 1e-12  # an output that varies by less than this fraction of E[y²] is constant: the rest is rounding
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Moments:
         """Return the moments about the means: those of a layer whose bias takes up the means."""
         x, y = self.input_mean, self.output_mean
         spread = torch.addr(self.outputs, y, y, alpha=-1)
-        constant = spread.diagonal() <= ROUNDING * self.outputs.diagonal()
+        constant = spread.diagonal() <= ROUNDING_SHARE * self.outputs.diagonal()
         spread[constant], spread[:, constant] = 0.0, 0.0
         return Moments(
             self.count,

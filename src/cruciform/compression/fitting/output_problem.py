@@ -11,7 +11,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from cruciform.compression.fitting.moments import ROUNDING, Moments
+from cruciform.compression.fitting.moments import ROUNDING_SHARE, Moments
 from cruciform.compression.fitting.stage_algebra import StageAlgebra
 from cruciform.conversion.fit import unfold_kernel
 from cruciform.errors import ConversionError
@@ -55,7 +55,7 @@ class OutputProblem:
         self.root = _root(metric, len(weight))
         # Of inputs that hardly vary nothing but rounding is left about their mean; the ridge is larger than that.
         spread, whole = (float(one.inputs.diagonal().mean()) for one in (about, moments))
-        self.strength = max(ridge * spread, ROUNDING * whole) or ridge
+        self.strength = max(ridge * spread, ROUNDING_SHARE * whole) or ridge
         # A large matrix: no more copies than needed.
         self.c = about.inputs if about is not moments else about.inputs.clone()
         self.c.diagonal().add_(self.strength)
