@@ -12,7 +12,7 @@ from cruciform.deployment.search.build import EngineSettings, build_graph
 from cruciform.deployment.targets.target import TARGETS
 from cruciform.errors import NotLinearError, ShapeError
 from cruciform.nn.composite import CompositeConv
-from cruciform.nn.inspect import spec_of
+from cruciform.nn.inspect import checksum, spec_of
 from cruciform.plan import FilterGroup, LayerPlan, Stage
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
@@ -253,3 +253,15 @@ def test_a_strided_1x1_layer_learns_on_processors_with_avx2_alone() -> None:
     command = [sys.executable, "-c", STRIDED_WITH_AVX2]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert done.stdout == "right\n", done.stderr[-1000:]
+
+
+def test_a_checksum_tells_names_and_bits_apart_in_any_type() -> None:
+    weights = {"a": torch.arange(4.0), "b": torch.tensor(3)}
+    same = {name: tensor.clone() for name, tensor in weights.items()}
+    assert checksum(weights) == checksum(same)
+    others = [
+        {"b": weights["b"], "a": weights["a"]},
+        {**weights, "a": weights["a"].nextafter(torch.tensor(9.0))},
+        {**weights, "a": weights["a"].bfloat16()},
+    ]
+    assert len({checksum(weights), checksum(weights, "about"), *map(checksum, others)}) == 5

@@ -93,12 +93,6 @@ def budget(
     conversion = convert(dense, plan.mapping or "full", init=FIT if trained else "auto", input_size=size)
     on_progress("the converted network beside the dense one")
     times = time_network({"dense": (dense, {}), "chosen": (conversion.model, plan.forms)}, setting)
-    about = {
-        "network": opened.reference,
-        "target": target,
-        "batch": batch,
-        "threads": options.threads,
-        "input_size": list(size),
-    }
+    about = {"network": opened.reference, **setting.about}
     seconds, dense_seconds = times["chosen"].best, times["dense"].best
     return BudgetResult(plan, conversion, seconds, dense_seconds, about, opened.base, opened.interface)

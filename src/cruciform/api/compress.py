@@ -94,10 +94,11 @@ def compress(
         inputs = torch.as_tensor(images)
     size = tuple(inputs.shape[1:]) if opened.input_size is None else opened.input_size
     on_progress = options.on_progress or (lambda what: None)
+    setting = EngineSettings(engine, size, batch=batch, threads=options.threads, rounds=options.rounds)
     compressor = Compressor(
         opened.model,
         inputs,
-        EngineSettings(engine, size, batch=batch, threads=options.threads, rounds=options.rounds),
+        setting,
         cache_folder() / "costs",
         CompressionOptions(
             tuple(options.protect),
@@ -113,10 +114,7 @@ def compress(
         before, after = float(evaluate(opened.model)), float(evaluate(compressed.conversion.model))
     about = {
         "network": opened.reference,
-        "target": target,
-        "batch": batch,
-        "threads": options.threads,
-        "input_size": list(size),
+        **setting.about,
         "images": len(inputs),
         "budgets": {name: str(limit) for name, limit in budgets.items()},
     }

@@ -64,6 +64,11 @@ class Valuation:
         """Say what a value means."""
         return f"keeps {value:.0%} of the kernel's energy"
 
+    @property
+    def problems(self) -> list[str]:
+        """What was not considered, with the reason."""
+        return []
+
 
 @dataclass(frozen=True)
 class Survey:
@@ -94,7 +99,7 @@ class Survey:
             for scheme, reason in table.problems.items()
         ]
         idle = [f"{name} stays dense: it is not called when the network is deployed" for name in self.idle]
-        return list(dict.fromkeys([*sentences, *idle]))
+        return list(dict.fromkeys([*sentences, *idle, *self.valuation.problems]))
 
 
 def survey_network(
@@ -137,9 +142,9 @@ def survey_network(
                 schemes = list(dict.fromkeys((*known.costs, *known.problems, *wanted)))
                 measured[kind] = measure_kind(kind, schemes, setting, folder, on_progress=of_this)
         weight = model.get_parameter(f"{name}.weight").detach()
-        options = _options(
-            name, spec, count, [measured[kind].costs for kind in kinds], partial(valuation.value_of, weight=weight)
-        )
+        # A kind's table also holds what other layers of the kind may become.
+        costs = [{one: cost for one, cost in measured[kind].costs.items() if one in (DENSE, *wanted)} for kind in kinds]
+        options = _options(name, spec, count, costs, partial(valuation.value_of, weight=weight))
         layers.append(Layer(name, options, _importance(row, valuation.importances)))
         convolutions[name], tables[name] = str(describe(kinds[0])["convolution"]), measured[kinds[0]]
     return Survey(tuple(layers), convolutions, tables, dense, valuation, idle)

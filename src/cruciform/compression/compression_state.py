@@ -8,7 +8,6 @@ All of it belongs to one network, one set of images and one engine: a key of the
 key is left alone.
 """
 
-import hashlib
 import json
 import time
 from dataclasses import asdict
@@ -21,6 +20,7 @@ from cruciform.compression.fitting.fit_network import FittedLayer
 from cruciform.conversion.convert import Conversion
 from cruciform.errors import StoreError
 from cruciform.files import read_text, write_json
+from cruciform.nn.inspect import checksum
 from cruciform.store.directory import WEIGHTS, save
 from cruciform.store.open_reference import load_weights_
 
@@ -77,11 +77,7 @@ class CompressionState:
 
 def key_of(model: nn.Module, images: Tensor, *settings: object) -> str:
     """Return a checksum of a network's weights, the calibration images and whatever else matters."""
-    digest = hashlib.sha256(repr(settings).encode())
-    for name, tensor in (*model.state_dict().items(), ("images", images)):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(-1).numpy().tobytes())
-    return digest.hexdigest()
+    return checksum({**model.state_dict(), "images": images}, repr(settings))
 
 
 def _plans(conversion: Conversion) -> dict[str, str]:

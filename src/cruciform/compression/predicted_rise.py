@@ -1,4 +1,4 @@
-"""What each candidate of each layer would do to the network's outputs, predicted without running the network with it.
+"""What each candidate of each layer would do to the network's outputs, predicted with one run of the network a layer.
 
 The rise of a candidate is ``f · E[eᵀ G e]``: its error over the calibration inputs of the original network, after a
 quick fit, counted by the layer's sensitivity G. The factor f of a layer is measured: the network is run once with a
@@ -7,10 +7,10 @@ the larger the maps. Rises of layers are added up, which takes errors of differe
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
 
+import torch
 from torch import Tensor, nn
 
 from cruciform.budgets.survey import Valuation
@@ -18,6 +18,7 @@ from cruciform.compression.fitting.lockstep import Batches, Sampling, collect_mo
 from cruciform.compression.fitting.measured_rise import measure_rise
 from cruciform.compression.fitting.output_fit import QuickFit, fit_quickly
 from cruciform.compression.fitting.output_problem import OutputProblem
+from cruciform.compression.fitting.sensitivity import output_tensors
 from cruciform.compression.rank_candidates import count_weights
 from cruciform.errors import ConversionError
 from cruciform.nn.inspect import spec_of
@@ -36,19 +37,20 @@ class RiseValuation(Valuation):
 
     Attributes:
         rises: By layer and scheme.
+        left_out: Layers and candidates that were not considered, with the reason.
     """
 
     rises: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def problems(self) -> list[str]:
+        """What was not considered, with the reason."""
+        return list(self.left_out)
 
     def candidates_of(self, name: str, spec: ConvSpec) -> list[str]:
         """Return the schemes that are worth timing: those that no other one clearly beats in MACs and rise."""
-        rises = self.rises.get(name, {})
-        weights = {scheme: count_weights(make_plan(spec, scheme)) for scheme in rises}
-
-        def is_beaten(scheme: str) -> bool:
-            return any(rises[other] <= rises[scheme] and weights[other] <= CLEARLY * weights[scheme] for other in rises)
-
-        return [scheme for scheme in rises if scheme != DENSE and not is_beaten(scheme)]
+        return worth_timing(spec, self.rises.get(name, {}))
 
     def value_of(self, name: str, spec: ConvSpec, scheme: str, weight: Tensor) -> float:
         """Return the rise, negative: 0 is the dense layer."""
@@ -57,6 +59,16 @@ class RiseValuation(Valuation):
     def in_words(self, value: float) -> str:
         """Say what a value means."""
         return f"raises the output error by {-value:.2g}"
+
+
+def worth_timing(spec: ConvSpec, rises: Mapping[str, float]) -> list[str]:
+    """Return the candidates of a layer that no other one clearly beats in MACs and rise."""
+    weights = {scheme: count_weights(make_plan(spec, scheme)) for scheme in rises}
+
+    def is_beaten(scheme: str) -> bool:
+        return any(rises[other] <= rises[scheme] and weights[other] <= CLEARLY * weights[scheme] for other in rises)
+
+    return [scheme for scheme in rises if scheme != DENSE and not is_beaten(scheme)]
 
 
 def predict_rises(
@@ -68,12 +80,12 @@ def predict_rises(
     takes_means: Mapping[str, bool],
     sampling: Sampling,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> dict[str, dict[str, float]]:
-    """Return the rise by layer and scheme.
+) -> tuple[dict[str, dict[str, float]], list[str]]:
+    """Return the rise by layer and scheme, and sentences about candidates that can't be fitted.
 
     Args:
         model: The trained network, in evaluation mode.
-        candidates: The schemes of each layer; one that can't be fitted is left out of the answer.
+        candidates: The schemes of each layer.
         metrics: G of each layer.
         batches: The calibration inputs.
         takes_means: Whether a bias or norm takes up the means of each layer's outputs.
@@ -82,6 +94,10 @@ def predict_rises(
     """
     specs = {name: spec_of(model.get_submodule(name)) for name in candidates}  # type: ignore[arg-type]
     rises: dict[str, dict[str, float]] = {}
+    problems: list[str] = []
+    images = next(iter(batches()))
+    with torch.no_grad():
+        outputs = output_tensors(model(images))
     for names in _in_memory(specs):
         moments = collect_moments(model, model, {name: specs[name] for name in names}, batches, sampling)
         for name in names:
@@ -93,21 +109,23 @@ def predict_rises(
             )
             fits: dict[str, QuickFit] = {}
             for scheme in candidates[name]:
-                with suppress(ConversionError):  # one that can't be fitted is no candidate here
+                try:
                     fits[scheme] = fit_quickly(make_plan(specs[name], scheme), problem)
-            factor = _measured_factor(model, name, list(fits.values()), next(iter(batches())))
+                except ConversionError as error:
+                    problems.append(f"{name} can't be {scheme}: {error}")
+            middle = _of_middle_error(list(fits.values()))
+            factor = 1.0
+            if middle is not None:
+                measured = measure_rise(model, name, middle.kernel, middle.bias, images, outputs)
+                factor = measured / middle.error or 1.0
             rises[name] = {DENSE: 0.0} | {scheme: factor * fit.error for scheme, fit in fits.items()}
             on_progress(len(rises), len(specs))
-    return rises
+    return rises, problems
 
 
-def _measured_factor(model: nn.Module, name: str, fits: Sequence[QuickFit], images: Tensor) -> float:
-    """Return the measured rise of the candidate of middle error as a multiple of the predicted one."""
-    ordered = sorted(fits, key=lambda fit: fit.error)
-    middle = ordered[len(ordered) // 2] if ordered else None
-    if middle is None or middle.error <= 0:
-        return 1.0
-    return measure_rise(model, name, middle.kernel, middle.bias, images) / middle.error or 1.0
+def _of_middle_error(fits: Sequence[QuickFit]) -> QuickFit | None:
+    ordered = sorted((fit for fit in fits if fit.error > 0), key=lambda fit: fit.error)
+    return ordered[len(ordered) // 2] if ordered else None
 
 
 def _in_memory(specs: Mapping[str, ConvSpec]) -> Iterator[list[str]]:

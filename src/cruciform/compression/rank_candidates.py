@@ -48,15 +48,4 @@ def _fits(spec: ConvSpec, scheme: str) -> bool:
 
 def count_weights(plan: LayerPlan) -> int:
     """Return the weights of a plan, which are its MACs at each position where nothing is strided."""
-    channels, total = plan.spec.in_channels, 0
-    for stage in plan.stages:
-        total += sum(channels * group.filters * _taps(group.kernel) for group in stage.groups)
-        channels = stage.filters
-    return total
-
-
-def _taps(kernel: tuple[int, ...]) -> int:
-    product = 1
-    for extent in kernel:
-        product *= extent
-    return product
+    return sum(plan.weights(stage) for stage in range(len(plan.stages)))

@@ -54,10 +54,7 @@ def write_artifact(
         report = {
             "format": FORMAT,
             **about,
-            "target": setting.target.name,
-            "input_size": list(setting.input_size),
-            "batch": setting.batch,
-            "threads": setting.threads,
+            **setting.about,
             "rounds": setting.rounds,
             "milliseconds": 1e3 * choice.timing.best,
             "milliseconds_median": 1e3 * choice.timing.middle,

@@ -1,9 +1,11 @@
 """Read specs, plans and parameters from torch's modules."""
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from operator import index
 from typing import Any, SupportsIndex
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
@@ -116,3 +118,12 @@ def _stored(module: nn.Module, name: str) -> Tensor:
         )
     stored: Tensor = parametrization.original
     return stored
+
+
+def checksum(tensors: Mapping[str, Tensor], about: str = "") -> str:
+    """Return a checksum of named tensors, of any type and on any device, and of a text."""
+    digest = hashlib.sha256(about.encode())
+    for name, tensor in tensors.items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -19,6 +19,7 @@ from cruciform.deployment.targets.target import Engine
 from cruciform.errors import DataError, DeployError, OptionError, RecipeError, first_line, reraise_as
 from cruciform.files import MANIFEST, read_bytes
 from cruciform.networks.open_network import open_network
+from cruciform.nn.inspect import checksum
 from cruciform.prediction.request import ARTIFACT, MODEL, check_model
 from cruciform.store.directory import interface_of
 from cruciform.store.interface import Interface, read_interface
@@ -123,7 +124,7 @@ def from_network(network: torch.nn.Module, size: Sequence[int] | None, interface
     interface = _usable(interface, name)
     preparation, read_size = _preparation(interface, size, name)
     network = network.float().eval()  # weights are stored in any precision
-    return Predictor(_in_torch(network), preparation, read_size, _weights_of(network), interface.classes)
+    return Predictor(_in_torch(network), preparation, read_size, checksum(network.state_dict()), interface.classes)
 
 
 def _preparation(interface: Interface, size: Sequence[int] | None, name: str) -> tuple[Preparation, tuple[int, ...]]:
@@ -179,11 +180,3 @@ def read_preparation(data: Mapping[str, Any], *, channels: int | None = None) ->
 
 def _per_channel(values: Sequence[float]) -> NDArray[np.float32]:
     return np.asarray(values, np.float32)
-
-
-def _weights_of(network: torch.nn.Module) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in network.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()

@@ -199,17 +199,23 @@ def test_a_layer_that_no_gradient_reaches_stays_dense() -> None:
     class Cut(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.first, self.second = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
+            self.stem = nn.Conv2d(3, 16, 3, padding=1)
+            self.cut, self.reached = nn.Conv2d(16, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)  # of one kind
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.second(self.first(x).detach()).mean((2, 3))
+            return self.reached(self.cut(self.stem(x)).detach()).mean((2, 3))
 
     setting = EngineSettings(TARGETS.get("onnxruntime"), SIZE, rounds=1)
     options = CompressionOptions()
     compressor = Compressor(Cut().eval(), smooth_images(8), setting, Path("unused"), options)
     valuation = compressor.survey.valuation
     assert isinstance(valuation, RiseValuation)
-    assert set(valuation.rises) == {"second"}
+    assert set(valuation.rises) == {"reached"}
+    options = {layer.name: [option.name for option in layer.options] for layer in compressor.survey.layers}
+    assert options["cut"] == ["full"]  # though the other layer of its kind has measured candidates
+    assert len(options["reached"]) > 1
+    assert "cut stays dense: no gradient reaches it" in compressor.survey.problems
+    assert any(problem.endswith("fewer MACs and no larger error") for problem in compressor.survey.problems)
 
 
 def test_candidates_save_weights_and_are_whole_blocks() -> None:

@@ -5,8 +5,18 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.shared.arguments import JsonOption, ModelArgument, SizeOption, WeightsOption
-from cruciform.cli.shared.network_lookup import find_target
+from cruciform.cli.shared.arguments import (
+    BatchOption,
+    JsonOption,
+    ModelArgument,
+    ProtectOption,
+    RoundsOption,
+    SizeOption,
+    TargetOption,
+    ThreadsOption,
+    WeightsOption,
+)
+from cruciform.cli.shared.network_lookup import find_target, say_written
 from cruciform.cli.shared.parsing import optional_size, read_limit
 from cruciform.cli.shared.progress import measuring
 from cruciform.cli.shared.tables import print_json, print_table
@@ -33,15 +43,15 @@ def budget(
     size_bytes: Annotated[
         str | None, typer.Option("--bytes", help="Short for --budget bytes=LIMIT: float32 weights, 50% or 8MB.")
     ] = None,
-    target: Annotated[str, typer.Option(help="The engine; an unknown name lists them all.")] = "onnxruntime",
-    batch: Annotated[int, typer.Option(min=1, help="Batch size.")] = 1,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of the engine.")] = 1,
-    rounds: Annotated[int, typer.Option(min=1, help="Timing rounds, interleaved; the shortest time counts.")] = 7,
+    target: TargetOption = "onnxruntime",
+    batch: BatchOption = 1,
+    threads: ThreadsOption = 1,
+    rounds: RoundsOption = 7,
     candidate: Annotated[list[str] | None, typer.Option(help="A scheme to choose from; may be repeated.")] = None,
     importance: Annotated[
         list[str] | None, typer.Option(metavar="PATTERN=NUMBER", help="How much layers count, as 'layer1.*=3'.")
     ] = None,
-    protect: Annotated[list[str] | None, typer.Option(help="Keep layers with such names, as 'layer1.*'.")] = None,
+    protect: ProtectOption = None,
     weights: WeightsOption = None,
     size: SizeOption = None,
     as_json: JsonOption = False,
@@ -86,8 +96,7 @@ def budget(
     for note in result.notes:
         console().print(note)
     if output:
-        own = "" if result.base.reference else f", {model.partition(':')[2]}()"
-        console().print(f"written to {output}; load it with cruciform.load({str(output)!r}{own})")
+        console().print(say_written(output, model, result.base))
 
 
 def _read_importance(text: str) -> tuple[str, float]:

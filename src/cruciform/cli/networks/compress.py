@@ -6,8 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cruciform.cli.shared.arguments import JsonOption, ModelArgument, SizeOption, WeightsOption
-from cruciform.cli.shared.network_lookup import find_target
+from cruciform.cli.shared.arguments import (
+    BatchOption,
+    JsonOption,
+    ModelArgument,
+    ProtectOption,
+    RoundsOption,
+    SizeOption,
+    TargetOption,
+    ThreadsOption,
+    WeightsOption,
+)
+from cruciform.cli.shared.network_lookup import find_target, say_written
 from cruciform.cli.shared.parsing import optional_size, read_limit
 from cruciform.cli.shared.progress import measuring
 from cruciform.cli.shared.tables import print_json, print_table
@@ -35,15 +45,15 @@ def compress(
             "macs=50%. May be repeated.",
         ),
     ] = None,
-    target: Annotated[str, typer.Option(help="The engine; an unknown name lists them all.")] = "onnxruntime",
-    batch: Annotated[int, typer.Option(min=1, help="Batch size.")] = 1,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of the engine.")] = 1,
-    rounds: Annotated[int, typer.Option(min=1, help="Timing rounds, interleaved; the shortest time counts.")] = 7,
+    target: TargetOption = "onnxruntime",
+    batch: BatchOption = 1,
+    threads: ThreadsOption = 1,
+    rounds: RoundsOption = 7,
     images: Annotated[int, typer.Option(min=1, help="How many calibration images are taken.")] = 1024,
     block: Annotated[
         int, typer.Option(min=1, help="Layers fitted at once: 1 is the most exact, more are faster in deep networks.")
     ] = 1,
-    protect: Annotated[list[str] | None, typer.Option(help="Keep layers with such names, as 'layer1.*'.")] = None,
+    protect: ProtectOption = None,
     evaluate: Annotated[
         str | None,
         typer.Option(metavar="RECIPE|RUN", help="Measure the accuracy before and after, on its test set."),
@@ -58,8 +68,7 @@ def compress(
 
     Example: cruciform compress runs/cifar_fast_cifar10 --budget 60% -o fast-60
 
-    A network of yours: cruciform compress my.module:build --weights w.safetensors --input 3x224x224 --data photos
-    -o small
+    A network of yours: cruciform compress my.module:build --weights w.safetensors --data recipe.toml -o small
 
     Exits with 9 if the budget can't be met.
     """
@@ -68,6 +77,7 @@ def compress(
     from cruciform.api.compress import CompressOptions
     from cruciform.api.compress import compress as compress_network
     from cruciform.compression.compression_report import COMPARISON_COLUMNS, LAYER_COLUMNS
+    from cruciform.compression.compression_result import PAGE
     from cruciform.networks.open_network import open_network
     from cruciform.store.directory import refuse_other_directory
 
@@ -90,10 +100,7 @@ def compress(
     print_table("layers", LAYER_COLUMNS, report.rows, left=4)
     for note in report.notes:
         console().print(note)
-    own = "" if result.base.reference else f", {model.partition(':')[2]}()"
-    console().print(
-        f"written to {output}, report in compression.html; load it with cruciform.load({str(output)!r}{own})"
-    )
+    console().print(f"{say_written(output, model, result.base)}; the report is {output / PAGE}")
 
 
 def _accuracy(network: "nn.Module", *, recipe: str) -> float:

@@ -25,6 +25,11 @@ WeightsOption = Annotated[
         "--weights", metavar="FILE", help="Trained weights (.safetensors) of a network by name or by function."
     ),
 ]
+TargetOption = Annotated[str, typer.Option(help="The engine; an unknown name lists them all.")]
+BatchOption = Annotated[int, typer.Option(min=1, help="Batch size.")]
+ThreadsOption = Annotated[int, typer.Option(min=1, help="Threads of the engine.")]
+RoundsOption = Annotated[int, typer.Option(min=1, help="Timing rounds, interleaved; the shortest time counts.")]
+ProtectOption = Annotated[list[str] | None, typer.Option(help="Keep layers with such names, as 'layer1.*'.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
 BackendOption = Annotated[
     str, typer.Option(help="local: this process; ddp: several, under torchrun; ray: on a Ray cluster.")

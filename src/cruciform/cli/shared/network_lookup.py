@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from cruciform.conversion.convert import Conversion
     from cruciform.deployment.targets.target import Target
     from cruciform.networks.open_network import OpenedNetwork
+    from cruciform.store.directory import Base
 
 
 def open_typed(
@@ -36,7 +37,12 @@ def save_converted(conversion: "Conversion", output: Path, opened: "OpenedNetwor
     from cruciform.api.save import save
 
     save(conversion.model, output, conversion.report, base=opened)
-    built = "" if opened.base.reference else f", {opened.reference.partition(':')[2]}()"
+    return say_written(output, opened.reference, opened.base)
+
+
+def say_written(output: Path, reference: str, base: "Base") -> str:
+    """Say where a model directory is, and how it is loaded; a network of the user's own he builds himself."""
+    built = "" if base.reference else f", {reference.partition(':')[2]}()"
     return f"written to {output}; load it with cruciform.load({str(output)!r}{built})"
 
 

@@ -5,7 +5,15 @@ from typing import Annotated, Any
 
 import typer
 
-from cruciform.cli.shared.arguments import JsonOption, ModelArgument, SizeOption, WeightsOption
+from cruciform.cli.shared.arguments import (
+    JsonOption,
+    ModelArgument,
+    RoundsOption,
+    SizeOption,
+    TargetOption,
+    ThreadsOption,
+    WeightsOption,
+)
 from cruciform.cli.shared.network_lookup import find_target
 from cruciform.cli.shared.parsing import optional_size
 from cruciform.cli.shared.progress import measuring
@@ -19,10 +27,10 @@ TIMED = ("concat", "tail", "dense")  # forms that single layers are timed in
 def deploy(
     model: ModelArgument,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Write the artifact here.")],
-    target: Annotated[str, typer.Option(help="The engine; an unknown name lists them all.")] = "onnxruntime",
+    target: TargetOption = "onnxruntime",
     batch: Annotated[int, typer.Option(min=1, help="Batch size to optimize for.")] = 1,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of the engine.")] = 1,
-    rounds: Annotated[int, typer.Option(min=1, help="Timing rounds, interleaved; the shortest time counts.")] = 7,
+    threads: ThreadsOption = 1,
+    rounds: RoundsOption = 7,
     search_seconds: Annotated[
         float,
         typer.Option(

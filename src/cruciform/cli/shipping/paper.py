@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.shared.arguments import JsonOption, SizeOption
+from cruciform.cli.shared.arguments import BatchOption, JsonOption, SizeOption
 from cruciform.cli.shared.network_lookup import open_typed
 from cruciform.cli.shared.parsing import ending
 from cruciform.cli.shared.progress import measuring
@@ -138,7 +138,7 @@ def figures(
 @app.command("timings")
 def timings(
     target: Annotated[str, typer.Option(help="The engine, as for 'cruciform deploy'.")] = "onnxruntime",
-    batch: Annotated[int, typer.Option(min=1, help="Batch size.")] = 1,
+    batch: BatchOption = 1,
     rounds: Annotated[int, typer.Option(min=2, help="Timing rounds, interleaved; the shortest time counts.")] = 15,
     result: Annotated[Path, typer.Option(callback=ending(".json"), help="Record into this file.")] = Path(
         "results/paper-timings.json"

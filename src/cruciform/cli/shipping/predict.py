@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cruciform.cli.shared.arguments import JsonOption, SizeOption, WeightsOption
+from cruciform.cli.shared.arguments import BatchOption, JsonOption, SizeOption, WeightsOption
 from cruciform.cli.shared.parsing import ending, optional_size
 from cruciform.cli.shared.progress import progress_bar
 from cruciform.cli.shared.tables import print_json
@@ -27,7 +27,7 @@ def predict(
         typer.Option("--output", "-o", metavar="FILE", callback=ending(".parquet"), help="The .parquet file to write."),
     ],
     top: Annotated[int, typer.Option(min=1, help="Classes to keep for each image, the best ones.")] = 5,
-    batch: Annotated[int, typer.Option(min=1, help="Batch size.")] = 16,
+    batch: BatchOption = 16,
     part: Annotated[int, typer.Option(min=1, help="Images between two points that it can resume from.")] = 1024,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the engine, in each process.")] = 1,
     on_ray: Annotated[bool, typer.Option("--ray", help="On a Ray cluster: RAY_ADDRESS, or this machine.")] = False,

@@ -3,6 +3,7 @@
 In the units of ``sensitivity``: twice the Kullback–Leibler divergence for class scores, the mean square error else.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,7 +13,9 @@ from cruciform.compression.fitting.sensitivity import is_class_scores, output_te
 
 
 @torch.no_grad()
-def measure_rise(model: nn.Module, name: str, kernel: Tensor, bias: Tensor, images: Tensor) -> float:
+def measure_rise(
+    model: nn.Module, name: str, kernel: Tensor, bias: Tensor, images: Tensor, before: Sequence[Tensor]
+) -> float:
     """Return the rise of the network's output error with another kernel and bias in one convolution.
 
     Args:
@@ -21,6 +24,7 @@ def measure_rise(model: nn.Module, name: str, kernel: Tensor, bias: Tensor, imag
         kernel: In the place of its weight.
         bias: In the place of its bias; also where it has none, because a norm after it would be re-estimated.
         images: Inputs.
+        before: The network's own outputs for them, by ``output_tensors``.
     """
     layer = model.get_submodule(name)
     weight = layer.get_parameter("weight")
@@ -30,7 +34,6 @@ def measure_rise(model: nn.Module, name: str, kernel: Tensor, bias: Tensor, imag
     def add_shift(module: nn.Module, args: Any, output: Tensor) -> Tensor:
         return output + shift.reshape(-1, *[1] * (output.ndim - 2))
 
-    before = output_tensors(model(images))
     trained = weight.detach().clone()
     handle = layer.register_forward_hook(add_shift)
     try:

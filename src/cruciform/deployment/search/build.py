@@ -49,6 +49,16 @@ class EngineSettings:
             if value < 1:
                 raise OptionError(f"{name} must be 1 or more, not {value}")
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a report says of them, as plain data."""
+        return {
+            "target": self.target.name,
+            "batch": self.batch,
+            "threads": self.threads,
+            "input_size": list(self.input_size),
+        }
+
     def ways(self) -> dict[str, Target]:
         """Return all ways to export for the engine, by name."""
         return {PLAIN: self.target, **self.target.ways(self.batch, self.input_size)}
