@@ -75,11 +75,13 @@ def run(package: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=package, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_they_are_converted_profiled_and_saved_in_python(package: Path) -> None:
     done = run(package, "-W", "error", "-c", PYTHON)
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_they_are_converted_and_profiled_on_the_command_line(package: Path) -> None:
     done = run(package, "-m", "cruciform", "convert", "tiny", "--scheme", "squeezed")
     assert done.returncode == 0, done.stderr

@@ -125,6 +125,7 @@ def run(code: str, plugin: Path) -> "subprocess.CompletedProcess[str]":
     return done
 
 
+@pytest.mark.slow
 def test_additions_of_another_package_train_a_network(plugin: Path) -> None:
     found = json.loads(run(WORK, plugin).stdout)
     assert found["state"] == "done"
@@ -154,6 +155,7 @@ for change in ("optimizer.kind=rmsprp", "optimizer.alhpa=1", "loss.kind=focl", "
     assert "the images of stripes have a fixed size" in lines[4]
 
 
+@pytest.mark.slow
 def test_a_backend_of_another_package_runs(plugin: Path) -> None:
     code = """
 import json

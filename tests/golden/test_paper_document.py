@@ -14,6 +14,7 @@ TEMPLATE = ROOT / "docs" / "templates" / "paper.md.in"
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 
+@pytest.mark.slow
 def test_the_tables_of_the_document_are_those_that_the_code_counts() -> None:
     from numbers_in_texts import render_file
 

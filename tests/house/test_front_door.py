@@ -2,6 +2,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import cruciform
 
 NAMES = {
@@ -42,6 +44,7 @@ def run(code: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_importing_costs_less_than_half_a_second_beyond_torch() -> None:
     # Processor time, for waiting does not count; where torch's own import shows a slow or busy machine, a third of it.
     code = (
@@ -52,6 +55,7 @@ def test_importing_costs_less_than_half_a_second_beyond_torch() -> None:
     assert ours < max(0.5, torchs / 3)
 
 
+@pytest.mark.slow
 def test_touching_every_name_loads_no_optional_package() -> None:
     heavy = run(
         "import sys, cruciform; [getattr(cruciform, name) for name in cruciform.__all__]; "

@@ -19,6 +19,7 @@ def in_a_process(*words: str) -> Answer:
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
+@pytest.mark.slow
 def test_models_lists_at_least_eighteen() -> None:
     done = in_a_process("models", "--json")
     assert done.returncode == 0

@@ -19,6 +19,7 @@ def kill(folder: Path, *options: str) -> dict[str, object]:
     return result
 
 
+@pytest.mark.slow
 def test_a_few_kills_change_nothing(tmp_path: Path) -> None:
     result = kill(tmp_path, "--kills", "4", "--every", "3")
     assert result["outcomes"] == 1

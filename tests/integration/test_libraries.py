@@ -104,6 +104,7 @@ def test_unknown_networks_are_refused_with_close_names() -> None:
         build_network("timm:hf-hub:timm/resnet18")
 
 
+@pytest.mark.slow
 def test_the_command_converts_and_saves(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 

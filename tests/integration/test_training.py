@@ -50,6 +50,7 @@ def recipe(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_train_runs_and_evaluate_agree(
     command: Command, cruciform: Command, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,6 +71,7 @@ def test_train_runs_and_evaluate_agree(
     assert (tmp_path / "confusion.png").stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_a_signal_ends_it_with_its_own_code_and_it_goes_on(cruciform: Command, recipe: Path, tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "cruciform", "train", str(recipe), "--run", "run", "--set", "epochs=50"],
@@ -110,6 +112,7 @@ def test_what_is_wrong_is_one_sentence_and_an_exit_code(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_has_its_own_exit_code(
     cruciform: Command, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,7 @@ BOMBS = (many_modules, many_parameters, large_parameters, many_operations, a_lar
          a_large_tensor_out_of_small_ones)  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", BOMBS, ids=lambda build: build.__name__)
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_every_way_to_ask_for_too_much_is_stopped_while_it_is_built(build: Any, device: str) -> None:

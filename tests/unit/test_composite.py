@@ -140,6 +140,7 @@ def test_a_tail_before_the_concatenation_is_the_same_as_after(generator: torch.G
         assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
 
 
+@pytest.mark.slow
 def test_a_grey_volume_with_channels_last_ends_no_process() -> None:
     code = """
         import torch
@@ -194,6 +195,7 @@ def test_a_volume_in_16_bits_is_computed_as_in_32(scheme: str, padding: int, gen
             assert (low - high).norm() < 0.02 * high.norm()
 
 
+@pytest.mark.slow
 def test_strides_are_exported_as_they_are_to_other_engines_only() -> None:
     layer = CompositeConv(make_plan(ConvSpec(1, 6, (3, 3, 3), stride=2, padding=1), "cross3"))
     found = {}
@@ -247,6 +249,7 @@ print("right")
 """
 
 
+@pytest.mark.slow
 def test_a_strided_1x1_layer_learns_on_processors_with_avx2_alone() -> None:
     # There torch's own convolution has a wrong gradient of the weights, or ends the process.
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}

@@ -169,6 +169,7 @@ def test_the_size_is_guessed_from_what_the_network_says_of_itself(
     assert json.loads(json.dumps(report.to_dict()))["verification"]["input_size"] == list(size)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("libraries")
 def test_the_size_is_what_timm_writes_on_its_networks() -> None:
     import timm

@@ -21,6 +21,7 @@ from cruciform.budgets.solver import import_scipy
 from cruciform.budgets.survey import Survey, survey_network
 from cruciform.budgets.units.cost_unit import Limit
 from cruciform.budgets.units.unit_seconds import SECONDS
+from cruciform.compression.batching import inputs_at_once
 from cruciform.compression.compression_state import CompressionState, key_of
 from cruciform.compression.fitting.fit_network import FittedLayer, NetworkFit, fit_network_, takes_means
 from cruciform.compression.fitting.lockstep import Sampling
@@ -35,8 +36,6 @@ from cruciform.measure.state_guard import in_mode
 from cruciform.nn.inspect import spec_of
 from cruciform.schemes import DENSE
 
-VALUES = 400_000
-"""Input values that are run at once: the batch size follows from the input size."""
 ATTEMPTS = 6
 CLOSE = 0.02
 """A measured time this much below the wanted one, as a fraction, is near enough."""
@@ -110,12 +109,12 @@ class Compressor:
             )
         self._model, self._images, self._setting = model, images, setting
         self._options = options or CompressionOptions()
-        self._size = max(1, VALUES // max(1, images[0].numel()))
         protect = tuple(self._options.protect)
         self._sampling = Sampling(inputs=len(images), block=self._options.block)
         key = key_of(model, images, setting.target.name, setting.batch, setting.threads, protect, self._sampling)
         self._state = CompressionState(self._options.state, key)
         with in_mode(model, training=False):
+            self._size = inputs_at_once(model, images[:1])
             self._survey, self._metrics = self._prepare(protect, costs)
 
     @property

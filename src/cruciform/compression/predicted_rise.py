@@ -10,15 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-import torch
 from torch import Tensor, nn
 
 from cruciform.budgets.survey import Valuation
 from cruciform.compression.fitting.lockstep import Batches, Sampling, collect_moments
-from cruciform.compression.fitting.measured_rise import measure_rise
+from cruciform.compression.fitting.measured_rise import measure_rise, take_probes
 from cruciform.compression.fitting.output_fit import QuickFit, fit_quickly
 from cruciform.compression.fitting.output_problem import OutputProblem
-from cruciform.compression.fitting.sensitivity import output_tensors
 from cruciform.compression.rank_candidates import count_weights
 from cruciform.errors import ConversionError
 from cruciform.nn.inspect import spec_of
@@ -27,6 +25,8 @@ from cruciform.spec import ConvSpec
 
 CLEARLY = 0.75
 """A candidate with this fraction of another's MACs is faster, whatever the engine; nearer ones are timed."""
+PASSES, FEWEST, MOST = 4, 2, 256
+"""All layers are run with a candidate in as many passes over the calibration inputs, each on so many inputs."""
 MEMORY = 1.5e9
 """Bytes of second moments that are held at once."""
 
@@ -95,9 +95,7 @@ def predict_rises(
     specs = {name: spec_of(model.get_submodule(name)) for name in candidates}  # type: ignore[arg-type]
     rises: dict[str, dict[str, float]] = {}
     problems: list[str] = []
-    images = next(iter(batches()))
-    with torch.no_grad():
-        outputs = output_tensors(model(images))
+    probes = take_probes(model, batches, max(FEWEST, min(MOST, PASSES * sampling.inputs // max(1, len(specs)))))
     for names in _in_memory(specs):
         moments = collect_moments(model, model, {name: specs[name] for name in names}, batches, sampling)
         for name in names:
@@ -116,7 +114,7 @@ def predict_rises(
             middle = _of_middle_error(list(fits.values()))
             factor = 1.0
             if middle is not None:
-                measured = measure_rise(model, name, middle.kernel, middle.bias, images, outputs)
+                measured = measure_rise(model, name, middle.kernel, middle.bias, probes)
                 factor = measured / middle.error or 1.0
             rises[name] = {DENSE: 0.0} | {scheme: factor * fit.error for scheme, fit in fits.items()}
             on_progress(len(rises), len(specs))

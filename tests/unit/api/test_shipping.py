@@ -74,6 +74,7 @@ def test_a_module_is_deployed_and_run(own: str, images: Any, tmp_path: Path) -> 
     assert np.allclose(cruciform.open_artifact(tmp_path / "out", trust=True)(images), artifact(images))
 
 
+@pytest.mark.slow
 def test_without_an_output_the_artifact_is_temporary(own: str, images: Any) -> None:
     artifact = cruciform.deploy(make(own), target="torch", input_size=SIZE, options=QUICK)
     path = artifact.path
@@ -83,6 +84,7 @@ def test_without_an_output_the_artifact_is_temporary(own: str, images: Any) -> N
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_a_function_is_deployed_with_its_trained_weights(own: str, images: Any, tmp_path: Path) -> None:
     trained = make(own)
     with torch.no_grad():
@@ -164,6 +166,7 @@ def directory(tmp_path: Path) -> Path:
     return cruciform.save(model, tmp_path / "nin-lr", report, base=base, preprocessing=PREPROCESSING, classes=classes)
 
 
+@pytest.mark.slow
 def test_predictions_for_arrays_need_no_file(directory: Path, tmp_path: Path) -> None:
     pictures = list(np.random.default_rng(0).integers(0, 255, size=(3, 16, 16, 3), dtype=np.uint8))
     options = cruciform.PredictOptions(top=2)
@@ -199,6 +202,7 @@ def test_a_report_of_a_module_and_of_a_directory(own: str, directory: Path, tmp_
         assert "self-contained" in str(written)
 
 
+@pytest.mark.slow
 def test_a_suite_of_ones_own_is_benched(own: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def build(name: str) -> nn.Module:
         return make(own) if name == "dense" else cruciform.convert(make(own), name, input_size=SIZE).model

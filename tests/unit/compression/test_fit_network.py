@@ -7,13 +7,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from cruciform.compression.batching import inputs_at_once
 from cruciform.compression.fitting.fit_network import fit_network_
-from cruciform.compression.fitting.lockstep import Sampling
+from cruciform.compression.fitting.lockstep import Sampling, collect_moments
 from cruciform.compression.fitting.moments import MomentSums
 from cruciform.compression.fitting.norms import reestimate_norms_
 from cruciform.compression.fitting.output_fit import fit_outputs
 from cruciform.conversion.convert import convert
 from cruciform.errors import ConversionError
+from cruciform.nn.inspect import spec_of
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
 
@@ -60,14 +62,34 @@ def test_outputs_come_nearer_than_by_the_weights(trained: nn.Module, scheme: str
 
 
 def test_later_layers_make_up_for_earlier_ones(trained: nn.Module) -> None:
-    """One after the other is nearer than all at once, which fits each to the inputs of the original."""
+    """After the same first layer, a second that was fitted to what it reads is nearer than one that was not."""
     start = convert(trained, "lr", init="fit", input_size=(3, 16, 16)).model
     one_by_one, at_once = copy.deepcopy(start), copy.deepcopy(start)
     fit_network_(one_by_one, trained, batches)
     found = fit_network_(at_once, trained, batches, sampling=Sampling(inputs=96, block=3))
     assert len(found.layers) == 3
-    held_out = images(seed=1)
-    assert output_error(one_by_one, trained, held_out) < output_error(at_once, trained, held_out)
+
+    def second_layer(model: nn.Module) -> Tensor:
+        with torch.no_grad():
+            y: Tensor = nn.Sequential(*list(model.children())[:4])(images())
+        return y - y.mean((0, 2, 3), keepdim=True)  # the norm after it takes the mean
+
+    wanted = second_layer(trained)
+    errors = [float((second_layer(model) - wanted).square().mean()) for model in (one_by_one, at_once)]
+    assert errors[0] < 0.98 * errors[1]
+
+
+def test_layers_of_one_block_read_what_the_original_delivers(trained: nn.Module) -> None:
+    compressed = convert(trained, "sf", init="fit", input_size=(3, 16, 16)).model.eval()
+    sampling = Sampling(inputs=96, block=3)
+    found = fit_network_(compressed, trained, batches, sampling=sampling)
+    specs = {layer.name: spec_of(trained.get_submodule(layer.name)) for layer in found.layers}  # type: ignore[arg-type]
+    moments = collect_moments(trained, trained, specs, batches, sampling)
+    for layer in found.layers:
+        plan, weight = make_plan(specs[layer.name], "sf"), trained.get_parameter(f"{layer.name}.weight")
+        alone = fit_outputs(plan, moments[layer.name], weight, centered=True)
+        assert layer.relative_error == pytest.approx(alone.relative_error, rel=1e-3)
+    assert not any(module._forward_hooks for module in compressed.modules())
 
 
 def test_the_original_stays_what_it_is(trained: nn.Module) -> None:
@@ -168,3 +190,11 @@ def test_a_large_layer_takes_less_than_two_gigabytes(spec: ConvSpec) -> None:
     found = fit_outputs(make_plan(spec, "sf"), sums.moments(), weight)
     assert found.relative_error < found.weight_fit_error
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2_000_000  # kilobytes
+
+
+def test_the_batch_follows_from_activations_not_from_inputs() -> None:
+    shallow = nn.Conv2d(3, 8, 3)
+    deep = nn.Sequential(*[nn.Conv2d(3 if not n else 64, 64, 3, padding=1) for n in range(20)])
+    image = torch.zeros(1, 3, 32, 32)
+    assert inputs_at_once(shallow, image) > 50 * inputs_at_once(deep, image)
+    assert inputs_at_once(deep, torch.zeros(1, 3, 1024, 1024)) == 1

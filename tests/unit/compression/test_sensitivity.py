@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cruciform.compression.fitting.measured_rise import measure_rise
+from cruciform.compression.fitting.measured_rise import measure_rise, take_probes
 from cruciform.compression.fitting.moments import MomentSums
 from cruciform.compression.fitting.output_fit import fit_plan, fit_quickly
 from cruciform.compression.fitting.output_problem import OutputProblem
-from cruciform.compression.fitting.sensitivity import measure_sensitivity, output_tensors
+from cruciform.compression.fitting.sensitivity import measure_sensitivity
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
 
@@ -49,9 +49,9 @@ def test_a_measured_rise_is_what_the_replacement_changes() -> None:
     kernel, bias = torch.randn(4, 3, 3, 3), torch.randn(4)
     weights = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     expected = network(images).detach()
-    found = measure_rise(network, "conv", kernel, bias, images, output_tensors(network(images)))
-    changed = nn.functional.conv2d(images, kernel, bias).flatten(1) @ network.matrix.T
-    assert found == pytest.approx(float((changed.reshape(50, 2, 3) - expected).square().mean()), rel=1e-4)
+    found = measure_rise(network, "conv", kernel, bias, take_probes(network, lambda: images.split(30), 40))
+    changed = nn.functional.conv2d(images[:40], kernel, bias).flatten(1) @ network.matrix.T
+    assert found == pytest.approx(float((changed.reshape(40, 2, 3) - expected[:40]).square().mean()), rel=1e-4)
     assert all(torch.equal(tensor, weights[name]) for name, tensor in network.state_dict().items())
     assert not network.conv._forward_hooks
 

@@ -123,6 +123,7 @@ def test_dense_is_shipped_where_nothing_beats_it() -> None:
     assert verdict(choice) == "the low-rank form is not faster here; falls back to the equal dense network"
 
 
+@pytest.mark.slow
 def test_the_fastest_form_of_basis_filters_is_found() -> None:
     def price(graph: GraphModule) -> float:
         # Dense kernels are dear, and so is an activation that reads a concatenation.
@@ -228,6 +229,7 @@ def deep(layers: int) -> nn.Module:
     return convert(nn.Sequential(*made), "lr").model.eval()
 
 
+@pytest.mark.slow
 def test_one_time_limit_holds_for_the_whole_search(monkeypatch: pytest.MonkeyPatch) -> None:
     target = Slow(lambda graph: 0.0, monkeypatch)
     told: dict[str, float] = {}
@@ -255,6 +257,7 @@ def test_without_any_time_dense_still_wins_where_it_is_faster(monkeypatch: pytes
     assert verdict(choice) == "the low-rank form is not faster here; falls back to the equal dense network"
 
 
+@pytest.mark.slow
 def test_without_any_time_basis_filters_are_shipped_where_they_win(monkeypatch: pytest.MonkeyPatch) -> None:
     target = Slow(lambda graph: 0.02 / count(graph, torch.ops.aten.conv2d.default), monkeypatch)
     choice = choose_build(deep(3), EngineSettings(target, (4, 8, 8), rounds=2, search_seconds=0))

@@ -25,6 +25,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         ExecuTorch().load(tmp_path, threads=1)
 
 
+@pytest.mark.slow
 def test_engines_are_not_imported_before_they_are_used() -> None:
     code = (
         "import sys, cruciform.deployment.targets.target; "

@@ -83,6 +83,7 @@ def test_every_form_computes_the_same_and_leaves_the_network_alone(name: str, fo
     assert composite_layers(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["normed", "vgg11_gmp_lr"])
 def test_a_tail_leaves_no_activation_or_pooling_behind_a_concatenation(name: str) -> None:
     model = network(name)
@@ -92,6 +93,7 @@ def test_a_tail_leaves_no_activation_or_pooling_behind_a_concatenation(name: str
             assert node.args[0].target is not CAT
 
 
+@pytest.mark.slow
 def test_split_layers_read_without_a_concatenation() -> None:
     model = network("vgg11_gmp_lr")
     layers = composite_layers(model)
@@ -125,6 +127,7 @@ def test_a_form_is_found_inside_what_a_convolution_became() -> None:
         build_form(model, {"0": "tail"}, SIZE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", [None, "lr"])
 def test_a_convolution_that_is_called_twice_keeps_its_weights_when_norms_are_folded(scheme: str | None) -> None:
     class Twice(nn.Module):

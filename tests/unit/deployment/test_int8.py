@@ -152,6 +152,7 @@ def test_telemetry_cannot_be_imported_where_it_is_not_wanted() -> None:
     assert sys.modules.get(TELEMETRY) is before
 
 
+@pytest.mark.slow
 def test_the_list_of_targets_loads_no_quantizer() -> None:
     loaded = "{'nncf', 'torchao', 'openvino'} & set(sys.modules)"
     code = f"import sys, cruciform.deployment.targets.target; print(*{loaded})"

@@ -111,6 +111,7 @@ def sabotage_exports(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return of
 
 
+@pytest.mark.slow
 def test_a_network_that_answers_the_same_to_every_input_is_verified_on_rescaled_weights(tmp_path: Path) -> None:
     found = examine(shrinking(), TARGETS.get("torch"), tmp_path)
     assert found.verified == "on rescaled weights, because its outputs hardly differ from one input to another"
@@ -119,6 +120,7 @@ def test_a_network_that_answers_the_same_to_every_input_is_verified_on_rescaled_
     assert found.control > 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", ["0.weight_0_0", "2.weight_0_1"])
 def test_random_weights_are_seen_where_every_input_has_the_same_answer(
     layer: str, sabotage_exports: Callable[[str], None], tmp_path: Path
@@ -130,6 +132,7 @@ def test_random_weights_are_seen_where_every_input_has_the_same_answer(
         examine(model, TARGETS.get("torch"), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_block_that_is_multiplied_by_0_is_verified_on_rescaled_weights(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = Gated().eval()
@@ -139,6 +142,7 @@ def test_a_block_that_is_multiplied_by_0_is_verified_on_rescaled_weights(tmp_pat
     assert not model.norm.weight.any(), "the network stays as it was"
 
 
+@pytest.mark.slow
 def test_random_weights_are_seen_in_a_block_that_is_multiplied_by_0(
     sabotage_exports: Callable[[str], None], tmp_path: Path
 ) -> None:
@@ -165,12 +169,14 @@ def test_what_gives_one_answer_whatever_its_weights_is_refused(tmp_path: Path) -
         examine(Constant().eval(), TARGETS.get("torch"), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_layer_that_nothing_depends_on_is_named(tmp_path: Path) -> None:
     found = examine(Hidden().eval(), TARGETS.get("torch"), tmp_path)
     assert found.verified == "only in part: its outputs hardly depend on idle.weight"
     assert found.to_dict()["control_error"] == 0
 
 
+@pytest.mark.slow
 def test_what_8_bits_are_written_from_must_be_exact() -> None:
     class Coarse(Eager):
         precision, tolerance = "int8", 0.1

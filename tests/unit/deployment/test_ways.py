@@ -159,6 +159,7 @@ def test_a_converted_network_of_volumes_is_the_same_as_maps(tmp_path: Path) -> N
         assert error_of(model, engine, size, 2) < 1e-5
 
 
+@pytest.mark.slow
 def test_a_way_that_does_not_apply_says_so(tmp_path: Path) -> None:
     setting = EngineSettings(TARGETS.get("onnxruntime"), SIZE)
     with pytest.raises(DeployError, match="no linear layer of this network reads 1×1 feature maps"):
@@ -169,6 +170,7 @@ def test_a_way_that_does_not_apply_says_so(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_network_with_no_layers_of_basis_filters_is_its_own_dense_one() -> None:
     from cruciform.deployment.artifact import verdict
     from cruciform.deployment.search.choose import choose_build

@@ -111,6 +111,7 @@ def test_our_own_runs_are_marked_and_averaged_over_seeds(material: Material) -> 
     assert note == "with 1 network of our own from cifar10.json"
 
 
+@pytest.mark.slow
 def test_our_own_runs_of_one_network_are_told_apart(tmp_path: Path) -> None:
     runs = [finish("nin", 0, 0.82), finish("nin", 0, 0.89, "adamw") | {"name": "nin again"}]
     record_result(tmp_path / "cifar10.json", summary={}, details=runs, command="", n=1)

@@ -86,6 +86,7 @@ def test_the_papers_percentages_are_worked_out_from_its_numbers(rows: list[Check
         assert number in text
 
 
+@pytest.mark.slow
 def test_the_command_prints_tables_for_documents() -> None:
     from typer.testing import CliRunner
 

@@ -21,6 +21,7 @@ def test_a_group_alone_is_the_group_of_the_layer() -> None:
     assert module[0].kernel_size == part.group.kernel == (3, 1)
 
 
+@pytest.mark.slow
 def test_groups_are_timed_each_on_its_own_input() -> None:
     chosen = [timed_parts(32)[0], timed_parts(32)[-1]]  # 32×32 images and 2×2 maps
     times = time_parts(chosen, "torch", batch=2, rounds=2)

@@ -122,6 +122,7 @@ def test_no_text_from_outside_becomes_a_part_of_the_page(facts: Facts) -> None:
     assert "".join(found.text).count("<script>alert(1)</script>") > 5
 
 
+@pytest.mark.slow
 def test_deployments_are_shown_and_one_that_is_none_is_refused(facts: Facts, tmp_path: Path) -> None:
     shipped = tmp_path / "shipped"
     shipped.mkdir()
@@ -239,6 +240,7 @@ def test_blocks_have_their_names_at_the_axis_and_each_rank_a_sentence(shipped: F
         assert words in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("report", "verdict"), [(None, "untrainable"), ('{"init": null}', "no verdict")])
 def test_a_run_is_judged_by_what_it_began_with_where_that_was_a_start(
     report: str | None, verdict: str, run: Path, tmp_path: Path

@@ -33,6 +33,7 @@ def known_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cruciform.budgets.network_time.time_network", times)
 
 
+@pytest.mark.slow
 def test_a_run_is_budgeted_in_python(dense: Path, tmp_path: Path) -> None:
     opened = cruciform.open_network(dense)
     result = cruciform.budget(dense, {"macs": "80%"}, target="torch")
@@ -45,6 +46,7 @@ def test_a_run_is_budgeted_in_python(dense: Path, tmp_path: Path) -> None:
         cruciform.budget(tmp_path / "out", {"macs": "80%"}, target="torch")
 
 
+@pytest.mark.slow
 def test_a_run_is_budgeted_on_the_command_line(dense: Path, tmp_path: Path) -> None:
     words = ["budget", str(dense), "--budget", "macs=80%", "--budget", "95%", "--target", "torch"]
     done = CliRunner().invoke(app, [*words, "-o", str(tmp_path / "out")], catch_exceptions=False)
@@ -54,6 +56,7 @@ def test_a_run_is_budgeted_on_the_command_line(dense: Path, tmp_path: Path) -> N
     assert cruciform.load(tmp_path / "out")(torch.zeros(1, 3, 32, 32)).shape[0] == 1
 
 
+@pytest.mark.slow
 def test_a_run_is_deployed(dense: Path) -> None:
     options = cruciform.DeployOptions(rounds=1, search_seconds=0)
     artifact = cruciform.deploy(dense, target="torch", options=options)

@@ -79,6 +79,7 @@ def test_a_converted_network_is_trained_on_other_classes_and_the_log_says_so(dat
         evaluate(tmp_path / "model", recipe="modern_cifar10", changes=(f'data.path="{data}"',))
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_when_the_directory_of_its_network_is_moved_or_written_anew(data: Path, tmp_path: Path) -> None:
     first, other = (convert(create_model(name), input_size=(3, 32, 32)) for name in ("nin", "nin_c3"))
     save(first.model, tmp_path / "model", first.report, base=Base("nin"))

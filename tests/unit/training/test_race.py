@@ -27,6 +27,7 @@ def recipe(name: str, data: Path) -> Recipe:
     return load_recipe(name, [*SMALL, f'data.path="{data}"'])
 
 
+@pytest.mark.slow
 def test_contestants_run_in_turns_and_a_finished_one_is_not_run_again(data: Path, tmp_path: Path) -> None:
     both = [Contestant(name, recipe(f"{name}_cifar10", data)) for name in ("cifar_fast", "cifar_fast_lr3")]
     finishes = list(run_race(both, range(2), tmp_path / "runs", command="what was typed"))

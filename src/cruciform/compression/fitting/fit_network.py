@@ -2,11 +2,12 @@
 
 Each layer is fitted to what the original layer computes, from what the layers before it, fitted already, deliver
 (asymmetric: errors of earlier layers are corrected as far as a later one can). Layers are taken in blocks: the moments
-of a block are collected in one pass of both networks, so the inputs of its later layers are those before the block was
-fitted. A block of one layer is the exact sequential fit; larger ones save passes in networks of hundreds of layers.
+of a block are collected in one pass of both networks, in which the layers of the block compute what the original's do.
+A block of one layer is the exact sequential fit; larger ones save passes in networks of hundreds of layers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,10 +25,10 @@ from cruciform.spec import ConvSpec
 
 
 class Pair(NamedTuple):
-    """A layer that was replaced: what it is now, the trained kernel, and the convolution that it was."""
+    """A layer that was replaced: what it is now, and the convolution that it was."""
 
     layer: CompositeConv
-    weight: Tensor
+    trained: nn.Module
     spec: ConvSpec
 
 
@@ -94,11 +95,14 @@ def fit_network_(
     left = [name for name in order if name not in {layer.name for layer in fitted}]
     for first in range(0, len(left), sampling.block):
         names = left[first : first + sampling.block]
-        moments = collect_moments(original, compressed, {name: pairs[name].spec for name in names}, batches, sampling)
+        with _standing_in(pairs[name] for name in names):
+            specs = {name: pairs[name].spec for name in names}
+            moments = collect_moments(original, compressed, specs, batches, sampling)
         for name in names:
-            layer, weight, _ = pairs[name]
+            layer, trained, _ = pairs[name]
             centered = layer.plan.stages[-1].bias or takes_means(original, name)
             metric = metrics.get(name) if metrics else None
+            weight = trained.get_parameter("weight")
             found = fit_outputs(layer.plan, moments.pop(name), weight, centered=centered, metric=metric)
             _load_(layer, found.parameters)
             fitted.append(FittedLayer(name, str(layer.plan), found.relative_error, found.weight_fit_error))
@@ -124,10 +128,24 @@ def _pairs(compressed: nn.Module, original: nn.Module) -> tuple[dict[str, Pair],
         elif layer.plan.obstacle:
             skipped[name] = layer.plan.obstacle
         else:
-            pairs[name] = Pair(layer, before.weight, spec_of(before))
+            pairs[name] = Pair(layer, before, spec_of(before))
     if not pairs and not skipped:
         raise ConversionError("the network has no converted layer, so there is nothing to fit; convert it first")
     return pairs, skipped
+
+
+@contextmanager
+def _standing_in(pairs: Iterable[Pair]) -> Iterator[None]:
+    """Let layers that are not fitted yet compute what the convolutions that they replace compute of their inputs."""
+    handles = [
+        layer.register_forward_hook(lambda module, args, output, trained=trained: trained(*args))
+        for layer, trained, _ in pairs
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _running_order(model: nn.Module, batches: Batches) -> list[str]:

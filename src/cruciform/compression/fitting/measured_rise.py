@@ -3,19 +3,39 @@
 In the units of ``sensitivity``: twice the Kullback–Leibler divergence for class scores, the mean square error else.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from cruciform.compression.fitting.lockstep import Batches
 from cruciform.compression.fitting.sensitivity import is_class_scores, output_tensors
 
 
+class Probe(NamedTuple):
+    """Inputs, and the network's own outputs for them."""
+
+    images: Tensor
+    outputs: list[Tensor]
+
+
 @torch.no_grad()
-def measure_rise(
-    model: nn.Module, name: str, kernel: Tensor, bias: Tensor, images: Tensor, before: Sequence[Tensor]
-) -> float:
+def take_probes(model: nn.Module, batches: Batches, count: int) -> list[Probe]:
+    """Return the first inputs, at most ``count``, with the network's outputs."""
+    probes: list[Probe] = []
+    for images in batches():
+        taken = images[:count]
+        probes.append(Probe(taken, output_tensors(model(taken))))
+        count -= len(taken)
+        if count <= 0:
+            break
+    return probes
+
+
+@torch.no_grad()
+def measure_rise(model: nn.Module, name: str, kernel: Tensor, bias: Tensor, probes: Sequence[Probe]) -> float:
     """Return the rise of the network's output error with another kernel and bias in one convolution.
 
     Args:
@@ -23,10 +43,15 @@ def measure_rise(
         name: The convolution.
         kernel: In the place of its weight.
         bias: In the place of its bias; also where it has none, because a norm after it would be re-estimated.
-        images: Inputs.
-        before: The network's own outputs for them, by ``output_tensors``.
+        probes: What it is run on.
     """
-    layer = model.get_submodule(name)
+    with _replaced(model.get_submodule(name), kernel, bias):
+        total = sum(len(images) * _difference(outputs, output_tensors(model(images))) for images, outputs in probes)
+    return total / sum(len(images) for images, _ in probes)
+
+
+@contextmanager
+def _replaced(layer: nn.Module, kernel: Tensor, bias: Tensor) -> Iterator[None]:
     weight = layer.get_parameter("weight")
     own = getattr(layer, "bias", None)
     shift = bias.to(weight) - (0.0 if own is None else own.detach())
@@ -38,14 +63,17 @@ def measure_rise(
     handle = layer.register_forward_hook(add_shift)
     try:
         weight.copy_(kernel)
-        after = output_tensors(model(images))
+        yield
     finally:
         weight.copy_(trained)
         handle.remove()
-    return sum(_difference(x, y) for x, y in zip(before, after, strict=True))
 
 
-def _difference(before: Tensor, after: Tensor) -> float:
+def _difference(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
+    return sum(_divergence(x, y) for x, y in zip(before, after, strict=True))
+
+
+def _divergence(before: Tensor, after: Tensor) -> float:
     if is_class_scores(before):
         p, q = before.float().log_softmax(1), after.float().log_softmax(1)
         return 2 * float((p.exp() * (p - q)).sum(1).mean())
