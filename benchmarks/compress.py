@@ -44,6 +44,7 @@ from cruciform.schemes import DENSE, make_plan
 from cruciform.training.engine.sample_images import prepared_batches, sample_images
 
 RESULT, FINISHED = ROOT / "results" / "compress.json", RUNS / "finished.json"
+ESRGAN = RUNS / "esrgan" / "finished.json"  # written by compress_esrgan.py
 BUDGETS = (60, 45, 35)
 CALIBRATION = 2048  # training images, without their labels
 SCORED = 512  # held-out images that the rival's ranks are scored on
@@ -114,7 +115,13 @@ def separable_scores(model: nn.Module, compressor: Compressor, held_out: HeldOut
     return scores
 
 
-def svd_at(share: float, model: nn.Module, compressor: Compressor, scores: Mapping[str, Mapping[str, float]]) -> Any:
+def svd_at(
+    share: float,
+    model: nn.Module,
+    compressor: Compressor,
+    scores: Mapping[str, Mapping[str, float]],
+    setting: EngineSettings,
+) -> Any:
     """Return the weight-space SVD of the highest total score whose measured time is within a share.
 
     Kinder than AIMET's threshold, which jumps over what lies between two scores: ranks are chosen by the same solver as
@@ -139,8 +146,8 @@ def svd_at(share: float, model: nn.Module, compressor: Compressor, scores: Mappi
                 raise
             break  # the cheapest ranks are not enough; the nearest that was measured counts
         mapping = {name: option.name for name, option in found.choices.items() if option.name != DENSE}
-        conversion = convert(model, mapping, init="fit", input_size=SIZE)
-        times = time_network({"dense": (model, {}), "svd": (conversion.model, {})}, settings())
+        conversion = convert(model, mapping, init="fit", input_size=setting.input_size)
+        times = time_network({"dense": (model, {}), "svd": (conversion.model, {})}, setting)
         measured = times["svd"].best / times["dense"].best
         if best is None or abs(measured - share) < abs(best[1] - share):
             best = conversion.model, measured, mapping
@@ -166,7 +173,7 @@ def measure(name: str, seed: int) -> dict[str, Any]:
         started = time.monotonic()
         ours = compressor.compress(read_limits({"time": f"{budget}%"}))
         seconds = time.monotonic() - started
-        svd, share, mapping = svd_at(ours.seconds / ours.dense_seconds, model, compressor, scores)
+        svd, share, mapping = svd_at(ours.seconds / ours.dense_seconds, model, compressor, scores, settings())
         found["budgets"][str(budget)] = {
             "ours": {
                 **on_test_set(name, ours.conversion.model),
@@ -234,6 +241,10 @@ def summarize(finished: Mapping[str, Any]) -> dict[str, float]:
         summary[f"{name}_seconds"] = round(
             statistics.mean(row["prepare_seconds"] + row["budgets"]["60"]["ours"]["seconds"] for row in seeds)
         )
+    if ESRGAN.is_file():
+        for budget, row in json.loads(read_text(ESRGAN)).items():
+            summary |= {f"esrgan_{budget}_{name}": round(row["ours"][name], 3) for name in ("psnr", "ssim", "share")}
+            summary[f"esrgan_{budget}_psnr_ahead_of_svd"] = round(row["ours"]["psnr"] - row["svd"]["psnr"], 2)
     predictions = [row["rank_correlation"] for key, row in finished.items() if key.startswith("predict-")]
     if predictions:
         summary["sensitivity_rank_correlation"] = round(min(predictions), 3)
@@ -246,7 +257,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, help="how many seeds; each network's own number where left out")
     parser.add_argument("--predict", action="store_true", help="compare predictions with random choices")
     given = parser.parse_args()
-    torch.set_num_threads(2)
     finished = json.loads(read_text(FINISHED)) if FINISHED.is_file() else {}
     for name in given.networks or NETWORKS:
         for seed in range(given.seeds or NETWORKS[name].seeds):
@@ -259,8 +269,9 @@ def main() -> None:
     record_result(
         RESULT,
         summary=summary,
-        details=finished,
-        command="python benchmarks/compress.py; python benchmarks/compress.py --predict",
+        details={**finished, **({"esrgan": json.loads(read_text(ESRGAN))} if ESRGAN.is_file() else {})},
+        command="python benchmarks/compress.py; python benchmarks/compress.py --predict; "
+        "python benchmarks/compress_esrgan.py",
         n=len(finished),
         packages=("onnxruntime",),
     )

@@ -23,7 +23,7 @@ from cruciform.deployment.search.layer_forms import Form, composite_layers
 from cruciform.deployment.targets.target import TARGETS, Engine
 from cruciform.measure.record import record_result
 from cruciform.training.engine.sample_images import Prepared, prepared_batches, sample_images
-from cruciform.training.evaluate_run import trained_network
+from cruciform.training.engine.trained_run import trained_network
 from cruciform.training.run.run import Run
 
 RESULT = Path(__file__).parents[1] / "results" / "int8.json"

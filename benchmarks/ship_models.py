@@ -15,7 +15,7 @@ from cruciform.data.sets.cifar10 import CLASSES
 from cruciform.measure.macs import profile
 from cruciform.store.directory import Base, save
 from cruciform.store.interface import Interface
-from cruciform.training.evaluate_run import trained_network
+from cruciform.training.engine.trained_run import trained_network
 from cruciform.training.experiments.race import Finish, read_finish
 from cruciform.training.experiments.race_result import read_finishes
 from cruciform.training.run.run import Run

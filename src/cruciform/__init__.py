@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cruciform.api.report import report
     from cruciform.api.save import save
     from cruciform.api.shards import verify_shards, write_shards
-    from cruciform.api.train import list_recipes, list_runs, load_recipe, train, train_distributed
+    from cruciform.api.train import distill, list_recipes, list_runs, load_recipe, train, train_distributed
     from cruciform.data.sharding.shard_options import ShardOptions
     from cruciform.deployment.deployed import Artifact
     from cruciform.errors import CruciformError
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from cruciform.schemes import cross, make_plan
     from cruciform.spec import ConvSpec
     from cruciform.store.directory import load
+    from cruciform.training.objectives.distillation import distillation_losses
     from cruciform.training.run.observer import Observer
     from cruciform.training.runtime.processes import Processes
 
@@ -64,6 +65,8 @@ _HOMES = {
     "cross": "schemes",
     "deploy": "api.deploy",
     "diagnose": "api.diagnose",
+    "distill": "api.train",
+    "distillation_losses": "training.objectives.distillation",
     "evaluate": "api.evaluate",
     "initialize_": "nn.initialize",
     "list_models": "models.zoo",
@@ -115,6 +118,8 @@ __all__ = [
     "cross",
     "deploy",
     "diagnose",
+    "distill",
+    "distillation_losses",
     "evaluate",
     "initialize_",
     "list_models",

@@ -10,7 +10,7 @@ from cruciform import load, profile
 from cruciform.api.evaluate import evaluate
 from cruciform.data.sets.cifar10 import CLASSES
 from cruciform.store.directory import interface_of
-from cruciform.training.evaluate_run import preprocessing_of
+from cruciform.training.engine.trained_run import preprocessing_of
 from cruciform.training.recipe.cookbook import load_recipe
 
 MODELS = Path(__file__).parents[2] / "models"

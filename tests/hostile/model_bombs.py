@@ -18,7 +18,7 @@ from cruciform.models.zoo import create_model
 from cruciform.store.directory import CARD, WEIGHTS, load, load_with, saved_input_size
 from cruciform.store.run_marker import RUN_RECIPE
 from cruciform.training.engine.learner import Learner
-from cruciform.training.evaluate_run import trained_network
+from cruciform.training.engine.trained_run import trained_network
 from cruciform.training.recipe.cookbook import load_recipe
 from cruciform.training.run.checkpoint import Checkpoints
 from cruciform.training.runtime.runtime import SingleProcess

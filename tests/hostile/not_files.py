@@ -36,7 +36,7 @@ from cruciform.prediction.inputs import FolderInputs
 from cruciform.prediction.predictor import open_predictor
 from cruciform.reports.facts import _reasons
 from cruciform.store.directory import base_of, copy_network, load, refuse_other_directory
-from cruciform.training.evaluate_run import trained_network
+from cruciform.training.engine.trained_run import trained_network
 from cruciform.training.experiments.race_result import read_finishes
 from cruciform.training.recipe.cookbook import load_recipe
 from cruciform.training.run.checkpoint import TENSORS, VALUES

@@ -14,7 +14,7 @@ NAMES = {
     "convert_", "create_model", "cross", "diagnose", "initialize_", "list_models", "load", "load_recipe", "make_plan",
     "model_card", "open_network", "OpenedNetwork", "plan_conversion", "profile", "save", "Observer", "Processes",
     "ShardOptions", "evaluate", "list_recipes", "list_runs", "race", "sweep", "train", "train_distributed",
-    "verify_shards", "write_shards",
+    "verify_shards", "write_shards", "distill", "distillation_losses",
 }  # fmt: skip
 
 

@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = {
@@ -14,8 +16,20 @@ EXAMPLES = {
     "plain_loop": ("torch", "loss: "),
     "in_timm": ("timm", "torch.Size([2, 10])"),
     "in_lightning": ("lightning", "loss after two epochs: "),
+    "compress_real_esrgan": ("onnxruntime", "PSNR "),
     "in_hugging_face": ("huggingface_hub", "equal outputs after loading: True"),
 }
+
+
+WORDS = {"compress_real_esrgan": ("{}", "--quick", "--crops", "2", "--budget", "60%")}
+
+
+def photographs(folder: Path) -> Path:
+    """Write a few images of noise."""
+    random = np.random.default_rng(0)
+    for number in range(8):
+        Image.fromarray(random.integers(0, 255, (64, 64, 3), np.uint8)).save(folder / f"{number}.png")
+    return folder
 
 
 def test_every_example_is_known_and_short() -> None:
@@ -26,13 +40,15 @@ def test_every_example_is_known_and_short() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_runs(name: str) -> None:
+def test_an_example_runs(name: str, tmp_path: Path) -> None:
     needed, end = EXAMPLES[name]
     if importlib.util.find_spec(needed) is None:
         pytest.skip(f"{needed} is not installed")
+    words = [word.format(photographs(tmp_path)) for word in WORDS.get(name, ())]
     done = subprocess.run(
-        [sys.executable, ROOT / "examples" / f"{name}.py"],
+        [sys.executable, ROOT / "examples" / f"{name}.py", *words],
         env={**os.environ, "PYTHONPATH": str(ROOT / "tests" / "shim")},
+        cwd=tmp_path,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

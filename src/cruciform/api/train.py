@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import nn
 
+    from cruciform.training.recipe.python_objects import PythonObjects
     from cruciform.training.recipe.recipe import Recipe
     from cruciform.training.run.observer import Observer
     from cruciform.training.run.run import RunStatus
@@ -53,15 +54,39 @@ def train(
         device: ``cpu``, ``cuda``, or ``auto``: a GPU where there is one.
         observers: Are called on every event.
     """
-    from cruciform.training.engine.loop import train as run_loop
     from cruciform.training.recipe.python_objects import PythonObjects
-    from cruciform.training.run.run import Run
-    from cruciform.training.runtime.runtime import SingleProcess, pick_device
 
-    inputs = PythonObjects(model=model, transform=transform)
-    runtime = SingleProcess(pick_device(device))
-    learner = run_loop(_loaded(recipe), Run(Path(run)), runtime, resume=resume, observers=observers, inputs=inputs)
-    return learner.evaluated()
+    objects = PythonObjects(model=model, transform=transform)
+    return _train(_loaded(recipe), run, objects, resume=resume, device=device, observers=observers)
+
+
+def distill(
+    recipe: "str | Path | Recipe",
+    run: str | Path,
+    *,
+    model: "nn.Module | None" = None,
+    teacher: "nn.Module",
+    resume: bool = True,
+    device: str = "auto",
+    observers: "Sequence[Observer]" = (),
+) -> "nn.Module":
+    """Train a network to give the outputs of another one, its teacher, besides the labels; otherwise as ``train``.
+
+    A recipe can also name its teacher, a model directory or a run, as ``distill.teacher``: then ``train`` does.
+
+    Args:
+        recipe: As for ``train``; its ``distill`` has the teacher's weight and temperature.
+        run: The directory for its checkpoints and log.
+        model: Your own network, instead of the recipe's.
+        teacher: The trained network. A run that is resumed needs the same one.
+        resume: Whether to resume, where the run has been started before.
+        device: ``cpu``, ``cuda``, or ``auto``: a GPU where there is one.
+        observers: Are called on every event.
+    """
+    from cruciform.training.recipe.python_objects import PythonObjects
+
+    objects = PythonObjects(model=model, teacher=teacher)
+    return _train(_loaded(recipe), run, objects, resume=resume, device=device, observers=observers)
 
 
 def train_distributed(
@@ -103,6 +128,23 @@ def list_runs(folder: str | Path = "runs") -> "list[RunStatus]":
     from cruciform.training.run.run import find_runs, read_status
 
     return [read_status(run) for run in find_runs(Path(folder))]
+
+
+def _train(
+    recipe: "Recipe",
+    run: str | Path,
+    objects: "PythonObjects",
+    *,
+    resume: bool,
+    device: str,
+    observers: "Sequence[Observer]",
+) -> "nn.Module":
+    from cruciform.training.engine.loop import train as run_loop
+    from cruciform.training.run.run import Run
+    from cruciform.training.runtime.runtime import SingleProcess, pick_device
+
+    runtime = SingleProcess(pick_device(device))
+    return run_loop(recipe, Run(Path(run)), runtime, resume=resume, observers=observers, inputs=objects).evaluated()
 
 
 def _loaded(recipe: "str | Path | Recipe") -> "Recipe":

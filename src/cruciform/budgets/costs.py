@@ -6,6 +6,8 @@ with the dense layer; only the **difference** counts, so that the common parts c
 
     time of a network ≈ time of the dense network + Σ over layers (time of its plan − time of the dense layer)
 
+A yardstick is timed beside them, for sums of times of different runs (``yardstick``).
+
 Times are cached in a folder, one file per kind of layer, by hardware, versions, engine, batch size and threads.
 """
 
@@ -19,6 +21,7 @@ from pathlib import Path
 from torch import nn
 
 from cruciform.budgets.surroundings import Pooling
+from cruciform.budgets.yardstick import YARDSTICK, build_yardstick
 from cruciform.deployment.search.build import Build, EngineSettings, build_engine, noise
 from cruciform.deployment.search.clock import time_engines
 from cruciform.deployment.search.layer_forms import Form
@@ -74,10 +77,20 @@ class CostTable:
     Attributes:
         costs: The cost of each scheme that applies, including the dense one.
         problems: Why each of the other schemes does not apply.
+        yardstick: What the yardstick took in the same run; None: unknown.
     """
 
     costs: Mapping[str, LayerCost]
     problems: Mapping[str, str]
+    yardstick: float | None = None
+
+    def at(self, yardstick: float | None) -> "CostTable":
+        """Return the costs of a run in which the yardstick takes another time; unknown ones change nothing."""
+        if yardstick is None or self.yardstick is None:
+            return self
+        scale = yardstick / self.yardstick
+        costs = {name: replace(cost, seconds=cost.seconds * scale) for name, cost in self.costs.items()}
+        return CostTable(costs, self.problems, yardstick)
 
 
 def measure_kind(
@@ -101,7 +114,7 @@ def measure_kind(
         DeployError: Not even the dense layer runs in this engine.
     """
     path = folder / f"{_key(kind, setting)}.json"
-    known, problems = _read(path, setting.rounds)
+    known, problems, yardstick = _read(path, setting.rounds)
     wanted = tuple(dict.fromkeys((DENSE, *schemes)))
     missing = [scheme for scheme in wanted if scheme not in known and scheme not in problems]
     if missing:
@@ -110,25 +123,34 @@ def measure_kind(
         drift = known[DENSE].seconds / found.costs[DENSE].seconds if DENSE in known else 1.0
         known |= {name: replace(cost, seconds=cost.seconds * drift) for name, cost in found.costs.items()}
         problems |= found.problems
+        yardstick = yardstick or found.yardstick
         folder.mkdir(parents=True, exist_ok=True)
         costs = {name: asdict(cost) for name, cost in known.items()}
-        kept = {"kind": describe(kind), "rounds": setting.rounds, "costs": costs, "problems": problems}
+        kept = {
+            "kind": describe(kind),
+            "rounds": setting.rounds,
+            "yardstick": yardstick,
+            "costs": costs,
+            "problems": problems,
+        }
         write_text(path, json.dumps(kept, indent=1), shared=True)
     return CostTable(
         {scheme: known[scheme] for scheme in wanted if scheme in known},
         {scheme: problems[scheme] for scheme in wanted if scheme in problems},
+        yardstick,
     )
 
 
-def _read(path: Path, rounds: int) -> tuple[dict[str, LayerCost], dict[str, str]]:
-    """Read times and problems of at least this many rounds from the cache, if any."""
+def _read(path: Path, rounds: int) -> tuple[dict[str, LayerCost], dict[str, str], float | None]:
+    """Read times of at least this many rounds, problems and the yardstick from the cache, if any."""
     try:
         data = json.loads(read_text(path))
-        if data["rounds"] < rounds:
-            return {}, {}
-        return {name: LayerCost(**cost) for name, cost in data["costs"].items()}, dict(data["problems"])
+        if data["rounds"] >= rounds:
+            costs = {name: LayerCost(**cost) for name, cost in data["costs"].items()}
+            return costs, dict(data["problems"]), float(data["yardstick"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}, {}  # then they are measured again
+        pass  # then they are measured again
+    return {}, {}, None
 
 
 def _measure(
@@ -159,14 +181,16 @@ def _measure(
                 forms[name] = (scheme, form)
         if DENSE in problems:
             raise DeployError(f"{describe(kind)['convolution']} does not run in this engine: {problems[DENSE]}")
+        engines[YARDSTICK] = build_yardstick(there, Path(tempfile.mkdtemp(dir=folder)))
         images = noise(there.batch, there.input_size)
         times = time_engines(engines, images, rounds=setting.rounds, threads=setting.threads)
+    yardstick = times.pop(YARDSTICK).best
     costs: dict[str, LayerCost] = {}
     for name, timing in times.items():
         scheme, form = forms[name]
         if scheme not in costs or timing.best < costs[scheme].seconds:
             costs[scheme] = LayerCost(timing.best, form)
-    return CostTable(costs, {scheme: why for scheme, why in problems.items() if scheme not in costs})
+    return CostTable(costs, {scheme: why for scheme, why in problems.items() if scheme not in costs}, yardstick)
 
 
 def _forms_of(plan: LayerPlan) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from torch import nn
 
+from cruciform.budgets.yardstick import YARDSTICK, build_yardstick
 from cruciform.deployment.search.build import Build, EngineSettings, build_engine, noise
 from cruciform.deployment.search.clock import Timing, time_engines
 from cruciform.deployment.search.layer_forms import Form, forms_of_layers
@@ -16,7 +17,7 @@ from cruciform.measure.state_guard import in_mode
 def time_network(
     networks: Mapping[str, tuple[nn.Module, Mapping[str, Form]]], setting: EngineSettings
 ) -> dict[str, Timing]:
-    """Time networks in given forms, interleaved, each in its fastest export.
+    """Time networks in given forms and the yardstick, interleaved, each network in its fastest export.
 
     Args:
         networks: The networks by name, and the form of each converted convolution.
@@ -34,6 +35,7 @@ def time_network(
                         engines[f"{name}\0{way}"] = build_engine(model, Build(forms, way), setting, made)
                 except DeployError as error:
                     problems.append(f"{name}, {way}: {error}")
+        engines[YARDSTICK] = build_yardstick(setting, Path(tempfile.mkdtemp(dir=folder)))
         times = time_engines(
             engines, noise(setting.batch, setting.input_size), rounds=setting.rounds, threads=setting.threads
         )

@@ -103,7 +103,8 @@ def front(
     )
     found: list[Solution] = []
     for index in range(points):
-        limit = (low + (high - low) * index / max(1, points - 1)) * (1 + SLACK)
+        limit = low + (high - low) * index / max(1, points - 1)
+        limit += SLACK * max(abs(limit), abs(rest))  # costs are differences to the rest, and may cancel
         solution = solve(layers, {budgeted: limit}, fixed=fixed)
         if not found or solution.value > found[-1].value:
             found.append(solution)

@@ -16,6 +16,7 @@ from cruciform.budgets.solver import Layer, Option
 from cruciform.budgets.surroundings import find_poolings
 from cruciform.budgets.units.cost_unit import LayerRun, NetworkRun, all_units
 from cruciform.budgets.value import expected_energy, kept_energy
+from cruciform.budgets.yardstick import YARDSTICK
 from cruciform.conversion.conversion_report import LayerChange
 from cruciform.conversion.convert import plan_conversion
 from cruciform.conversion.where import matches
@@ -124,8 +125,9 @@ def survey_network(
     """
     rows, idle, counts, counted = _count(model, setting, valuation)
     _check_importances(valuation.importances, [name for row in rows for name in row.names])
-    seconds = time_network({"dense": (model, {})}, setting)["dense"].best
-    dense = _network_costs(NetworkRun(counted, seconds))
+    times = time_network({"dense": (model, {})}, setting)
+    yardstick = times[YARDSTICK].best if YARDSTICK in times else None
+    dense = _network_costs(NetworkRun(counted, times["dense"].best))
     poolings = find_poolings(model, setting.input_size)
     measured: dict[Kind, CostTable] = {}
     layers, convolutions, tables = [], {}, {}
@@ -140,7 +142,7 @@ def survey_network(
             if kind not in measured or not {*wanted} <= {*known.costs, *known.problems}:
                 of_this = prefixed(on_progress, f"layer {number} of {len(rows)}")
                 schemes = list(dict.fromkeys((*known.costs, *known.problems, *wanted)))
-                measured[kind] = measure_kind(kind, schemes, setting, folder, on_progress=of_this)
+                measured[kind] = measure_kind(kind, schemes, setting, folder, on_progress=of_this).at(yardstick)
         weight = model.get_parameter(f"{name}.weight").detach()
         # A kind's table also holds what other layers of the kind may become.
         costs = [{one: cost for one, cost in measured[kind].costs.items() if one in (DENSE, *wanted)} for kind in kinds]

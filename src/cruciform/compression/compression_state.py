@@ -24,6 +24,8 @@ from cruciform.nn.inspect import checksum
 from cruciform.store.directory import WEIGHTS, save
 from cruciform.store.open_reference import load_weights_
 
+FORMAT = 2
+"""Changes with what is kept, so that a state of another version is left alone."""
 EVERY = 20.0
 """Seconds between two writings of the fitted network."""
 
@@ -77,7 +79,7 @@ class CompressionState:
 
 def key_of(model: nn.Module, images: Tensor, *settings: object) -> str:
     """Return a checksum of a network's weights, the calibration images and whatever else matters."""
-    return checksum({**model.state_dict(), "images": images}, repr(settings))
+    return checksum({**model.state_dict(), "images": images}, repr((FORMAT, settings)))
 
 
 def _plans(conversion: Conversion) -> dict[str, str]:

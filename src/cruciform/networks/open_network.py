@@ -129,7 +129,7 @@ def resolve_network(
 def _open_saved(reference: str, input_size: tuple[int, ...] | None, init: str | None) -> OpenedNetwork:
     path = Path(reference)
     if is_run(path):
-        from cruciform.training.evaluate_run import trained_network  # needs the extra that only runs need
+        from cruciform.training.engine.trained_run import trained_network  # needs the extra that only runs need
 
         learned = trained_network(path)
         found = Referenced(learned.model, learned.input_size, learned.interface, learned.base)

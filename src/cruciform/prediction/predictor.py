@@ -23,7 +23,7 @@ from cruciform.nn.inspect import checksum
 from cruciform.prediction.request import ARTIFACT, MODEL, check_model
 from cruciform.store.directory import interface_of
 from cruciform.store.interface import Interface, read_interface
-from cruciform.training.evaluate_run import IMAGE_KEYS
+from cruciform.training.engine.trained_run import IMAGE_KEYS
 from cruciform.training.recipe.recipe import DataTable, Transforms
 from cruciform.training.tables.table import read_table
 

@@ -10,7 +10,7 @@ from cruciform.reports.facts import RunFacts, Training
 from cruciform.store.directory import CARD
 from cruciform.store.trained_weights import holds_trained_weights
 from cruciform.training.engine.sample_images import first_images
-from cruciform.training.evaluate_run import data_of
+from cruciform.training.engine.trained_run import data_of
 from cruciform.training.run.journal import read_journal
 from cruciform.training.run.run import Run
 from cruciform.training.runtime.runtime import SingleProcess

@@ -1,36 +1,28 @@
-"""Evaluate the network of a run, or any other, on a test set; open the network of a run."""
+"""Evaluate the network of a run, or any other, on a test set."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import nn
 
-from cruciform.data.loader import Loader, input_size
+from cruciform.data.loader import Loader
 from cruciform.data.open_dataset import open_dataset, recognize_dataset
 from cruciform.data.order import Order
 from cruciform.data.samples.source import DATASETS, Opening, Source
-from cruciform.errors import CheckpointError, DataError, RunError
-from cruciform.sources.bounds import Bounds, bounded
-from cruciform.store.directory import Base
-from cruciform.store.interface import Interface, read_interface
-from cruciform.store.run_marker import RUN_RECIPE
+from cruciform.errors import DataError, RunError
 from cruciform.text.wording import plural
 from cruciform.training.engine.evaluation import Evaluation, evaluate
 from cruciform.training.engine.learner import Learner
+from cruciform.training.engine.trained_run import newest_checkpoint, restore_learner
 from cruciform.training.recipe.cookbook import load_recipe, make_recipe
 from cruciform.training.recipe.recipe import ModelTable, Recipe
-from cruciform.training.run.checkpoint import Checkpoint
 from cruciform.training.run.run import Run
 from cruciform.training.runtime.runtime import SingleProcess, pick_device
 from cruciform.training.setup.recipe_data import open_datasets
-from cruciform.training.setup.recipe_network import build_model, network_base
 
-IMAGE_KEYS = ("short_side", "size", "whiten", "mean", "std")
-"""The keys of a recipe's data table that concern images, not their location."""
-MOST_EXTENT = 1 << 16  # of an input size in a checkpoint
 OnProgress = Callable[[int, int], None]
 
 
@@ -91,8 +83,8 @@ def evaluate_run(
     run, recipe = Run(directory), load_recipe(directory, changes)
     runtime = SingleProcess(pick_device(device))
     _, test = open_datasets(recipe.data, runtime)
-    checkpoint = _newest(run)
-    learner = _restore(recipe, run, checkpoint, runtime, classes=len(test.classes))
+    checkpoint = newest_checkpoint(run)
+    learner = restore_learner(recipe, run, checkpoint, runtime, classes=len(test.classes))
     return EvaluationReport(
         str(directory), _evaluate(recipe, learner, test, on_progress), tuple(test.classes), checkpoint.step
     )
@@ -156,86 +148,6 @@ def _evaluate(recipe: Recipe, learner: Learner, test: Source, on_progress: OnPro
     order = Order(len(test), recipe.evaluation.batch_size)
     loader = Loader(test, order, recipe.eval_transforms, threads=recipe.data.threads)
     return evaluate(learner, loader, on_progress=on_progress)
-
-
-class Trained(NamedTuple):
-    """The network of a run.
-
-    Attributes:
-        model: The network, with the EMA of its weights where the recipe has one.
-        input_size: Of one image.
-        interface: Its preprocessing, as in the recipe, and the class names, which runs of older versions don't have.
-        base: How the unconverted network is built.
-    """
-
-    model: nn.Module
-    input_size: tuple[int, ...]
-    interface: Interface
-    base: Base
-
-
-def trained_network(directory: Path) -> Trained:
-    """Return the network of the newest checkpoint of a run; its data need not be available."""
-    run = Run(directory)
-    recipe, checkpoint = run.recipe(), _newest(run)
-    classes, size = data_of(run, checkpoint)
-    learner = _restore(recipe, run, checkpoint, SingleProcess(pick_device("cpu")), classes=classes)
-    recorded = {"preprocessing": preprocessing_of(recipe), "classes": _class_names(checkpoint, classes)}
-    base = network_base(run.network(recipe), classes)
-    return Trained(learner.evaluated(), size, read_interface(recorded, str(directory)), base)
-
-
-def preprocessing_of(recipe: Recipe) -> dict[str, Any]:
-    """Return the preprocessing of a recipe, as plain data."""
-    return recipe.model_dump(mode="json", include={"eval_transforms": True, "data": set(IMAGE_KEYS)})
-
-
-def _class_names(checkpoint: Checkpoint, count: int) -> Any:
-    recorded = checkpoint.values.get("data")
-    names = recorded.get("class_names") if isinstance(recorded, dict) else None
-    return names if isinstance(names, list) and len(names) == count else None
-
-
-def data_of(run: Run, checkpoint: Checkpoint | None = None) -> tuple[int, tuple[int, ...]]:
-    """Return the number of classes of a run's data, and the input size.
-
-    From the checkpoint, where it is plausible: a number of classes that is no size of any tensor could make a network
-    of any size. Otherwise from the data.
-    """
-    checkpoint = checkpoint or _newest(run)
-    recorded = checkpoint.values.get("data")
-    classes, size = (
-        (recorded.get("classes"), recorded.get("input_size")) if isinstance(recorded, dict) else (None, None)
-    )
-    if (
-        type(classes) is int
-        and any(classes in tensor.shape for tensor in checkpoint.tensors.values())
-        and isinstance(size, list)
-        and all(type(extent) is int and 0 < extent < MOST_EXTENT for extent in size)
-    ):
-        return classes, tuple(size)
-    recipe = run.recipe()
-    _, test = open_datasets(recipe.data, SingleProcess(pick_device("cpu")))
-    return len(test.classes), input_size(test, recipe.eval_transforms)
-
-
-def _newest(run: Run) -> Checkpoint:
-    checkpoint, problems = run.checkpoints().load_newest()
-    if checkpoint is None:
-        raise CheckpointError(f"{run.directory} has no valid checkpoint. {' '.join(problems)}")
-    return checkpoint
-
-
-def _restore(recipe: Recipe, run: Run, checkpoint: Checkpoint, runtime: SingleProcess, *, classes: int) -> Learner:
-    """Return the learner of a checkpoint."""
-    bounds = Bounds.of(tensor.shape for tensor in checkpoint.tensors.values())
-    what = str(run.directory / RUN_RECIPE)
-    bounds.check_options(recipe.model.options, what)  # a run may be untrusted, as a model directory may
-    with bounded(bounds, what):
-        model = build_model(run.network(recipe), classes=classes, seed=recipe.seed)
-    learner = Learner(recipe, model, runtime, classes=classes)
-    learner.load_state_(checkpoint.tensors, checkpoint.part("learner"))
-    return learner
 
 
 def _check_class_names(name: str, own: Sequence[str] | None, classes: Sequence[str]) -> None:

@@ -51,7 +51,7 @@ def test_times_are_known_for_one_engine_and_so_many_rounds(
 
     def measure(kind: Kind, schemes: list[str], setting: EngineSettings, on_progress: object) -> CostTable:
         measured.append((setting.rounds, vars(setting.target).get("_compiled", False)))
-        return CostTable({scheme: LayerCost(1.0, "") for scheme in schemes}, {})
+        return CostTable({scheme: LayerCost(1.0, "") for scheme in schemes}, {}, 1.0)
 
     monkeypatch.setattr(costs, "_measure", measure)
     plain, compiled = (replace(setting, target=TARGETS.get(name)) for name in ("torch", "torch-compile"))
@@ -156,3 +156,11 @@ def test_kinds_that_are_pooled_differ_from_those_that_are_not() -> None:
     pooled = replace(KIND, pooling=Pooling((2, 2), (2, 2), (0, 0)))
     assert describe(pooled) != describe(KIND)
     assert str(describe(pooled)["convolution"]).endswith("pooled 2×2")
+
+
+def test_times_of_a_slower_run_are_put_on_the_scale_of_this_one() -> None:
+    measured = CostTable({"full": LayerCost(3.0, ""), "lr": LayerCost(1.5, "tail")}, {}, yardstick=2.0)
+    assert measured.at(1.0).costs == {"full": LayerCost(1.5, ""), "lr": LayerCost(0.75, "tail")}
+    assert measured.at(None) is measured
+    unknown = CostTable(measured.costs, {})
+    assert unknown.at(1.0) is unknown

@@ -117,3 +117,16 @@ def test_budgets_that_can_be_kept_alone_but_not_together_are_named() -> None:
     )
     with pytest.raises(BudgetError, match="the budgets of s and MACs can each be met, but not together"):
         solve([layer], {"s": 5.0, "MACs": 5.0})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_front_begins_where_the_savings_are_more_than_the_whole(seed: int) -> None:
+    """Times of a slow moment, taken off a network that was timed in a fast one: what is left may be about 0 or less."""
+    random = Random(seed)
+    layers = [
+        Layer(str(number), (Option("dense", 1.0, {"s": 0.0}), Option("low", 0.5, {"s": -random.uniform(0.1, 0.4)})))
+        for number in range(8)
+    ]
+    least = sum(layer.options[1].costs["s"] for layer in layers)
+    for rest in (-least, -least - 1e-12, -0.9 * least):
+        assert front(layers, "s", fixed={"s": rest})[0].value == 4.0

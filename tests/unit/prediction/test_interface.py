@@ -21,7 +21,7 @@ from cruciform.prediction.predict_rows import PredictionSettings
 from cruciform.prediction.predictor import open_predictor
 from cruciform.prediction.request import Request
 from cruciform.store.directory import Base, interface_of, load, save
-from cruciform.training.evaluate_run import trained_network
+from cruciform.training.engine.trained_run import trained_network
 from cruciform.training.run.checkpoint import VALUES
 
 CLASSES = ("class0", "class1", "class2")

@@ -24,7 +24,7 @@ from cruciform.prediction.predict_images import _Worker, run_prediction
 from cruciform.prediction.predict_rows import PredictionSettings, predict_rows
 from cruciform.prediction.predictor import Predictor, Preparation, open_predictor, read_preparation
 from cruciform.prediction.request import Request
-from cruciform.training.evaluate_run import trained_network
+from cruciform.training.engine.trained_run import trained_network
 
 COUNT = 23
 ASKING = PredictionSettings(top=3, batch=4, part=5)

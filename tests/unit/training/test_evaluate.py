@@ -14,7 +14,7 @@ from cruciform.api.train import train
 from cruciform.errors import CheckpointError, DataError, OptionError, RunError, ShapeError
 from cruciform.reports.run_facts import read_run
 from cruciform.store.directory import Base
-from cruciform.training.evaluate_run import data_of, trained_network
+from cruciform.training.engine.trained_run import data_of, trained_network
 from cruciform.training.recipe.cookbook import load_recipe
 from cruciform.training.run.checkpoint import Checkpoint
 from cruciform.training.run.journal import read_journal

@@ -10,7 +10,7 @@ from torch import nn
 from cruciform.api.evaluate import evaluate
 from cruciform.api.train import train
 from cruciform.errors import RecipeError, RunError
-from cruciform.training.evaluate_run import trained_network
+from cruciform.training.engine.trained_run import trained_network
 from cruciform.training.recipe.cookbook import load_recipe
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.run.journal import read_journal

@@ -78,7 +78,7 @@ def test_the_first_layer_of_a_race_is_fitted_to_the_data_and_stays(
 ) -> None:
     from cruciform.nn.patch_whitening import whitening_kernel
     from cruciform.training.engine.sample_images import sample_images
-    from cruciform.training.evaluate_run import trained_network
+    from cruciform.training.engine.trained_run import trained_network
 
     made = load_recipe("cifar_fast_cifar10", [*SMALL, f'data.path="{data}"', *changes])
     one = [Contestant("cifar_fast_lr", made)]

@@ -19,6 +19,7 @@ from cruciform.nn.channels_last import channels_last_
 from cruciform.training.engine.freeze import Freeze
 from cruciform.training.engine.logits import main_logits
 from cruciform.training.engine.lookahead import Lookahead
+from cruciform.training.engine.teacher import Teacher
 from cruciform.training.objectives.mixup import draw_mixture, mix
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.run.checkpoint import is_finite
@@ -65,9 +66,18 @@ class Learner:
         runtime: This process among those of the run.
         classes: Number of classes of the data; a network with another number of outputs is refused at its first
             batch. None: any.
+        teacher: What it learns from besides labels; needed for training where the recipe has ``distill``.
     """
 
-    def __init__(self, recipe: Recipe, model: nn.Module, runtime: Runtime, *, classes: int | None = None) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        model: nn.Module,
+        runtime: Runtime,
+        *,
+        classes: int | None = None,
+        teacher: nn.Module | None = None,
+    ) -> None:
         if runtime.device.type == "cpu":
             keep_freed_memory()
         self.recipe, self.runtime, self._classes = recipe, runtime, classes
@@ -75,6 +85,7 @@ class Learner:
         self.model = model.to(runtime.device).float()  # weights are kept in float32
         if recipe.channels_last:
             channels_last_(self.model)
+        self._teacher = None if teacher is None else Teacher(teacher, recipe, runtime.device)
         self._freeze = Freeze(self.model, recipe.freeze)
         self.optimizer = recipe.optimizer.build(self.model)
         self.lookahead = Lookahead(self.model, recipe.lookahead) if recipe.lookahead else None
@@ -156,10 +167,14 @@ class Learner:
                     contexts.enter_context(self.runtime.without_averaging(self._runner))
                 # A process that died makes the others fail too; they are restarted, so their errors stay as they are.
                 explaining = nullcontext() if self._is_wrapped else self._explaining("train", images[piece])
+                inputs = mix(images[piece], mixture)
                 with self._autocast(), explaining:
-                    output = self._runner(mix(images[piece], mixture))
-                main_logits(output, self._classes)
+                    output = self._runner(inputs)
+                logits = main_logits(output, self._classes)
                 loss = self.recipe.loss.total_losses(output, labels[piece], mixture)
+                if self._teacher:
+                    with self._autocast():
+                        loss = self._teacher.add(loss, logits, inputs)
                 counted = loss[: max(0, batch.counted - piece.start)].sum()
                 # Ranks average gradients, but the sum over all ranks divided by all samples is needed.
                 self._scaler.scale(counted * (self.runtime.world / batch.total)).backward()

@@ -20,6 +20,7 @@ from cruciform.errors import BadSampleError, DataError, RunError
 from cruciform.training.engine.evaluation import EvaluationStopped, evaluate
 from cruciform.training.engine.learner import Learner, Outcome
 from cruciform.training.engine.nan_policy import apply_nan_policy
+from cruciform.training.engine.open_teacher import open_teacher
 from cruciform.training.engine.run_state import RunState
 from cruciform.training.engine.sample_images import first_images
 from cruciform.training.recipe.python_objects import PythonObjects, name_objects
@@ -136,7 +137,10 @@ class _Training:
             images=lambda count: first_images(recipe, train_set, count),
             notice=notices.append,
         )
-        learner = Learner(recipe, model, runtime, classes=len(train_set.classes))
+        teacher = inputs.teacher
+        if recipe.distill and teacher is None:
+            teacher = open_teacher(recipe.distill, run, leads=runtime.leads)
+        learner = Learner(recipe, model, runtime, classes=len(train_set.classes), teacher=teacher)
         self.state = RunState(learner, identity, run.checkpoints(recipe.checkpoint.keep), runtime, lock)
         resumed, found = self.state.restore_newest_(inputs.start)
         conditions = {"precision": recipe.precision, **identity.conditions}

@@ -15,7 +15,7 @@ from cruciform.measure.macs import profile
 from cruciform.measure.record import hardware
 from cruciform.text.wording import plural
 from cruciform.training.backends.backend import ONE_PROCESS, Job
-from cruciform.training.evaluate_run import trained_network
+from cruciform.training.engine.trained_run import trained_network
 from cruciform.training.recipe.cookbook import load_recipe
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.recipe.renamed_keys import upgrade_recipe

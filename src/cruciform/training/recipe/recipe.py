@@ -19,6 +19,7 @@ from cruciform.training.optimizers.optimizer_table import OPTIMIZERS, OptimizerT
 from cruciform.training.recipe.renamed_keys import describe_renamed
 from cruciform.training.recipe.schedule import Constant, Fraction, Schedule
 from cruciform.training.recipe.sizes import SIZE, fill_sizes
+from cruciform.training.tables.distill_table import DistillTable
 from cruciform.training.tables.lookahead_table import LookaheadTable
 from cruciform.training.tables.table import Table, one_of
 
@@ -168,6 +169,7 @@ class Recipe(Table):
         optimizer: The optimizer: sgd, adamw, or one that another package adds.
         schedule: The learning rate schedule.
         loss: The training objective.
+        distill: Learn from a teacher besides; None: from the labels alone.
         epochs: Number of epochs.
         batch_size: Samples in a training batch, over all ranks.
         grad_accum_steps: Number of parts that a rank's batch is computed in, to save memory.
@@ -198,6 +200,7 @@ class Recipe(Table):
     optimizer: Optimizer
     schedule: Schedule = Constant()
     loss: Loss = CrossEntropy()
+    distill: DistillTable | None = None
     epochs: Count
     batch_size: Count
     grad_accum_steps: Count = 1
