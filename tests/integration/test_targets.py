@@ -15,7 +15,7 @@ from cruciform.deployment.search.layer_forms import FORMS, Form, build_form, com
 from cruciform.deployment.targets.target import TARGETS
 
 SIZE = (3, 32, 32)
-TOLERANCE = {"openvino-bf16": 3e-2, "openvino-int8": 0.1, "torch-int8": 0.1}
+TOLERANCE = {"openvino-bf16": 3e-2, "onnxruntime-int8": 0.1, "openvino-int8": 0.1, "torch-int8": 0.1}
 
 
 def network(name: str) -> nn.Module:

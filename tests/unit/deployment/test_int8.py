@@ -23,7 +23,7 @@ from cruciform.deployment.targets.library_output import TELEMETRY, without_telem
 from cruciform.deployment.targets.target import TARGETS
 from cruciform.errors import DeployError, OptionError
 
-NAMES = ["openvino-int8", "torch-int8"]
+NAMES = ["onnxruntime-int8", "openvino-int8", "torch-int8"]
 SIZE = (3, 32, 32)
 CONVOLUTIONS, LINEAR = 6, 2  # of the network below
 
@@ -108,6 +108,21 @@ def test_openvinos_artifact_is_in_eight_bits(trained: nn.Module, tmp_path: Path)
     ]  # fmt: skip
     assert len(computed) == CONVOLUTIONS
     assert set(computed) <= {"i8", "u8"}, "behind the pooling, too"
+
+
+@pytest.mark.slow
+def test_onnx_runtimes_artifact_is_in_eight_bits(trained: nn.Module, tmp_path: Path) -> None:
+    import onnx
+    import onnxruntime
+
+    write("onnxruntime-int8", trained, tmp_path, read("train", 32)[0].numpy())
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "running.onnx")
+    options.log_severity_level = 3  # it warns that the optimized file is for this machine only
+    onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), options, providers=["CPUExecutionProvider"])
+    kinds = [node.op_type for node in onnx.load(tmp_path / "running.onnx").graph.node]
+    assert kinds.count("QLinearConv") == CONVOLUTIONS
+    assert not {"Conv", "FusedConv", "Gemm", "MatMul"} & set(kinds), kinds
 
 
 @pytest.mark.slow

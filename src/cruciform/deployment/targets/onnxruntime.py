@@ -21,7 +21,7 @@ from cruciform.errors import DeployError, MissingExtraError
 from cruciform.files import read_bytes
 
 OPSET = 20
-FILE = "model.onnx"
+ONNX_FILE = "model.onnx"
 VOLUME_AXES = 4  # channels and three more
 LARGEST = 2 * 2**30  # bytes that fit one file
 
@@ -62,7 +62,7 @@ class OnnxRuntime(Target):
             trunk, head, length = cut(graph)
             parts = _program(trunk, input_size, batch=1), _program(head, (length,), batch=2) if head else None
             joined = image_by_image(parts[0].model_proto, parts[1].model_proto if parts[1] else None)
-            onnx.save(joined, folder / FILE)
+            onnx.save(joined, folder / ONNX_FILE)
             return
         if self._way != "plain":
             with without_warnings():
@@ -71,7 +71,7 @@ class OnnxRuntime(Target):
             raise DeployError("no linear layer of this network reads 1×1 feature maps")
         if self._way == "volumes as maps" and not volumes_as_maps_(graph, input_size):
             raise DeployError("no 3-D convolution of this network has a kernel along one or two axes only")
-        _program(graph, input_size, batch=max(2, batch)).save(str(folder / FILE), external_data=False)
+        _program(graph, input_size, batch=max(2, batch)).save(str(folder / ONNX_FILE), external_data=False)
 
     def load(self, folder: Path, *, threads: int) -> Engine:
         """Open a session with all graph optimizations."""
@@ -81,11 +81,11 @@ class OnnxRuntime(Target):
             raise MissingExtraError(
                 f"ONNX Runtime is not installed ({error}): pip install 'cruciform[onnx]'"
             ) from error
-        _refuse_data_outside(folder / FILE)
+        _refuse_data_outside(folder / ONNX_FILE)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
-        session = onnxruntime.InferenceSession(str(folder / FILE), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(str(folder / ONNX_FILE), options, providers=["CPUExecutionProvider"])
         (name,) = [value.name for value in session.get_inputs()]
         first = session.get_outputs()[0].name
 
