@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import onnxruntime
 from numpy.typing import NDArray
 
-from cruciform.deployment.targets.onnxruntime import FILE
+from cruciform.deployment.targets.onnxruntime import ONNX_FILE
 
 ENDING = "_kernel_time"
 
@@ -36,7 +36,7 @@ def profile_runs(folder: Path, images: NDArray[Any], runs: int) -> list[Operatio
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.enable_profiling = True
     options.profile_file_prefix = str(folder / "profile")
-    session = onnxruntime.InferenceSession(str(folder / FILE), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(str(folder / ONNX_FILE), options, providers=["CPUExecutionProvider"])
     for _ in range(runs):
         session.run(None, {session.get_inputs()[0].name: images})
     events = json.loads(Path(session.end_profiling()).read_text("utf-8"))

@@ -11,7 +11,7 @@ from onnx import shape_inference
 
 from cruciform import create_model
 from cruciform.deployment.search.layer_forms import Form, build_form, composite_layers
-from cruciform.deployment.targets.onnxruntime import FILE
+from cruciform.deployment.targets.onnxruntime import ONNX_FILE
 from cruciform.deployment.targets.target import TARGETS
 from cruciform.measure.macs import profile
 
@@ -23,7 +23,7 @@ def exported(name: str, form: Form, folder: Path) -> onnx.ModelProto:
     model = create_model(name, num_classes=10, input_size=SIZE[1]).eval()
     graph = build_form(model, dict.fromkeys(composite_layers(model), form), SIZE)
     TARGETS.get("onnxruntime").write(graph, SIZE, folder, batch=1)
-    return onnx.load(folder / FILE)
+    return onnx.load(folder / ONNX_FILE)
 
 
 def multiply_accumulates(model: onnx.ModelProto) -> int:
@@ -68,7 +68,7 @@ def test_onnx_runtime_fuses_every_activation(name: str, tmp_path: Path) -> None:
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     options.log_severity_level = 3
-    onnxruntime.InferenceSession(str(tmp_path / FILE), options, providers=["CPUExecutionProvider"])
+    onnxruntime.InferenceSession(str(tmp_path / ONNX_FILE), options, providers=["CPUExecutionProvider"])
     optimized = onnx.load(tmp_path / "optimized.onnx")
     kinds = {node.op_type for node in optimized.graph.node}
     assert "Relu" not in kinds, "each is part of a convolution or of a fully connected layer"
