@@ -28,7 +28,7 @@ from torch import nn
 import cruciform
 from cruciform.budgets.budget_plan import BudgetPlan
 from cruciform.budgets.network_time import time_network
-from cruciform.budgets.solver import Layer, Option, solve
+from cruciform.budgets.solver import Layer, solve
 from cruciform.budgets.units.cost_unit import read_limits
 from cruciform.budgets.value import kept_energy
 from cruciform.compression.compress import ATTEMPTS, CompressionOptions, Compressor
@@ -105,9 +105,10 @@ def _unhurried() -> Callable[[str], None]:
 def separable_scores(model: nn.Module, compressor: Compressor, held_out: HeldOut) -> dict[str, dict[str, float]]:
     """Return the accuracy with one layer at a time replaced by its weight-space SVD, by layer and rank."""
     scores: dict[str, dict[str, float]] = {}
+    dense = held_out.accuracy(model)
     for layer in compressor.survey.layers:
         ranks = [option.name for option in layer.options if option.name.startswith("sf:")]
-        scores[layer.name] = {
+        scores[layer.name] = {DENSE: dense} | {
             rank: held_out.accuracy(convert(model, {layer.name: rank}, init="fit", input_size=SIZE).model)
             for rank in ranks
         }
@@ -130,7 +131,7 @@ def svd_at(
     layers = []
     for layer in compressor.survey.layers:
         weight, spec = model.get_parameter(f"{layer.name}.weight").detach(), spec_of(model.get_submodule(layer.name))
-        options = [Option(DENSE, 101.0, dict.fromkeys(layer.options[0].costs, 0.0))]
+        options = []
         for option in layer.options:
             if option.name in scores[layer.name]:
                 kept = kept_energy(make_plan(spec, option.name), weight)
@@ -138,7 +139,7 @@ def svd_at(
         layers.append(Layer(layer.name, tuple(options)))
     dense, asked = compressor.survey.dense["seconds"], share
     best: Any = None
-    for _ in range(ATTEMPTS):
+    for _ in range(ATTEMPTS // 2):
         try:
             found = solve(layers, {"seconds": asked * dense}, fixed=compressor.survey.dense)
         except BudgetError:

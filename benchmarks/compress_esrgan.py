@@ -28,6 +28,7 @@ from cruciform.data.transforms.whitening import cache_folder
 from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.targets.target import TARGETS
 from cruciform.files import read_text, write_json
+from cruciform.schemes import DENSE
 
 sys.path.insert(0, str(ROOT / "examples" / "real_esrgan"))
 from pictures import enlarge, psnr, read_crops, side_by_side, ssim
@@ -83,7 +84,7 @@ def main() -> None:
 def no_scores(compressor: Compressor) -> Mapping[str, Mapping[str, float]]:
     """Return a score of 0 for every rank: what a kernel keeps of its energy decides."""
     return {
-        layer.name: {option.name: 0.0 for option in layer.options if option.name.startswith("sf:")}
+        layer.name: {option.name: 0.0 for option in layer.options if option.name.startswith(("sf:", DENSE))}
         for layer in compressor.survey.layers
     }
 

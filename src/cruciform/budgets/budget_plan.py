@@ -15,6 +15,7 @@ from cruciform.deployment.search.choose import ProgressCallback
 from cruciform.deployment.search.layer_forms import Form
 from cruciform.errors import OptionError
 from cruciform.schemes import DENSE, find_scheme
+from cruciform.text.wording import plural
 
 SLOWER = 1.02
 
@@ -152,14 +153,12 @@ def _explain(layer: Layer, found: Solution, survey: Survey) -> Chosen:
         others = sum(one.costs[SECONDS] > option.costs[SECONDS] and one.value > option.value for one in layer.options)
         reason = (
             f"{survey.valuation.in_words(option.value)} at {ratios[option.name]:.2f} of the dense time; "
-            f"{others} candidates are worth more and take longer"
+            f"slower and worth more: {plural(others, 'candidate')}"
         )
     elif ratios[quickest] >= SLOWER:
         reason = f"kept dense: the fastest candidate, {quickest}, takes {ratios[quickest]:.2f}× the dense time here"
     else:
-        reason = (
-            f"kept dense: the budget allows it; the fastest candidate, {quickest}, takes {ratios[quickest]:.2f} of it"
-        )
+        reason = f"kept dense: the budget allows it; {quickest}, the fastest, takes {ratios[quickest]:.2f} of the time"
     convolution = survey.convolutions[layer.name]
     return Chosen(layer.name, convolution, option.name, cost.form, option.value, cost.seconds, dense.seconds, reason)
 

@@ -57,4 +57,4 @@ def _front(result: CompressionReport) -> Html:
         x=Axis(f"predicted cost of the network ({unit.symbol})"),
         y=Axis("predicted rise of the output error"),
     )
-    return section("The front of choices", "", element("div", chart, class_="charts one"))
+    return section("The front of choices", "", element("div", chart, class_="charts half"))
