@@ -20,7 +20,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from cruciform.conversion.convert import plan_conversion
 from cruciform.data.sets.cifar10 import FILES
+from cruciform.store.directory import Base, save
+from cruciform.store.open_reference import open_reference
 from cruciform.training.engine.loop import train
 from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.recipe.recipe import Recipe
@@ -68,6 +71,13 @@ def write_data(folder: Path) -> None:
         (folder / name).write_bytes(records.tobytes())
 
 
+def write_teacher(folder: Path) -> str:
+    base = Base("cifar_fast", {"widths": [8, 8, 8], "num_classes": 10})
+    model = open_reference(base.reference or "", base.options).model
+    save(model, folder, plan_conversion(model, "full", input_size=(3, 32, 32)), base=base)
+    return str(folder.absolute())
+
+
 def start(recipe: Recipe, run: Run) -> int:
     """Trains in a child; the parent has never used torch's threads, so that it may fork."""
     child = os.fork()
@@ -111,6 +121,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--optimizer", default="sgd")
     parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--distill", action="store_true", help="learn from a teacher, too")
     parser.add_argument("--every", type=int, default=0, help="steps between checkpoints; 0: at the end of epochs only")
     given = parser.parse_args()
     import_ahead()
@@ -124,6 +135,7 @@ def main() -> None:
             "optimizer": {"kind": given.optimizer, "lr": 0.01, "weight_decay": 0.01},
             "precision": given.precision,
             "checkpoint": {"steps": given.every or None},
+            **({"distill": {"teacher": write_teacher(given.folder / "teacher")}} if given.distill else {}),
         },
         "the test's recipe",
     )

@@ -27,6 +27,13 @@ def test_a_few_kills_change_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_kills_change_nothing_for_a_network_that_learns_from_another(tmp_path: Path) -> None:
+    result = kill(tmp_path, "--kills", "10", "--every", "3", "--distill")
+    assert result["outcomes"] == 1
+    assert result["hits"] == 10
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("every", ["3", "0"], ids=["mid-epoch", "epoch edge"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
