@@ -27,6 +27,8 @@ class CompressOptions:
             hundreds of layers.
         threads: Threads of the engine.
         rounds: How often candidates are timed, interleaved; the shortest time counts.
+        finetune: Epochs of fine-tuning after the fit, by labels and by the original's outputs; 0: none. It needs a
+            recipe or a run in place of images.
         state: A folder from which a compression that was stopped is resumed; None: nothing is kept.
         on_progress: Called with what is being done.
     """
@@ -36,6 +38,7 @@ class CompressOptions:
     block: int = 1
     threads: int = 1
     rounds: int = 7
+    finetune: int = 0
     state: str | Path | None = None
     on_progress: Callable[[str], None] | None = None
 
@@ -69,13 +72,16 @@ def compress(
     Raises:
         BudgetError: The budget can't be met.
     """
+    import time
+
     import torch
 
     from cruciform.budgets.units.cost_unit import read_limits
     from cruciform.compression.calibration_inputs import calibration_images
     from cruciform.compression.compress import CompressionOptions, Compressor
-    from cruciform.compression.compression_report import CompressionReport
+    from cruciform.compression.compression_report import FITTED, ORIGINAL, CompressionReport, Stage
     from cruciform.compression.compression_result import Compression
+    from cruciform.compression.finetune import find_training_data, finetune_, finetuning_recipe
     from cruciform.data.transforms.whitening import cache_folder
     from cruciform.deployment.search.build import EngineSettings
     from cruciform.deployment.search.layer_forms import refuse_converted
@@ -88,6 +94,7 @@ def compress(
     engine = TARGETS.get(target)
     opened = resolve_network(model)
     refuse_converted(opened.model, opened.reference)
+    recipe = find_training_data(opened, images) if options.finetune else None
     if images is None or isinstance(images, str | Path):
         inputs = calibration_images(opened, images, options.count)
     else:
@@ -95,6 +102,8 @@ def compress(
     size = tuple(inputs.shape[1:]) if opened.input_size is None else opened.input_size
     on_progress = options.on_progress or (lambda what: None)
     setting = EngineSettings(engine, size, batch=batch, threads=options.threads, rounds=options.rounds)
+    state = None if options.state is None else Path(options.state)
+    started = time.monotonic()
     compressor = Compressor(
         opened.model,
         inputs,
@@ -103,19 +112,28 @@ def compress(
         CompressionOptions(
             tuple(options.protect),
             options.block,
-            None if options.state is None else Path(options.state),
+            state,
             on_progress,
         ),
     )
     compressed = compressor.compress(limits)
-    before = after = None
-    if evaluate is not None:
-        on_progress("the evaluation, before and after")
-        before, after = float(evaluate(opened.model)), float(evaluate(compressed.conversion.model))
+    seconds = time.monotonic() - started
+
+    def judge(network: "nn.Module") -> float | None:
+        if evaluate is None:
+            return None
+        on_progress("the evaluation")
+        return float(evaluate(network))
+
+    made = compressed.conversion.model
+    stages = [Stage(ORIGINAL, 0.0, judge(opened.model)), Stage(FITTED, seconds, judge(made))]
+    if recipe is not None:
+        tuning = finetuning_recipe(recipe, options.finetune)
+        stages.append(finetune_(made, opened.model, tuning, state, judge=judge, fitted=stages[-1], tell=on_progress))
     about = {
         "network": opened.reference,
         **setting.about,
         "images": len(inputs),
         "budgets": {name: str(limit) for name, limit in budgets.items()},
     }
-    return Compression(CompressionReport(compressed, before, after, about), opened.base, opened.interface)
+    return Compression(CompressionReport(compressed, tuple(stages), about), opened.base, opened.interface)

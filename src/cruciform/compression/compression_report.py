@@ -14,21 +14,49 @@ LAYER_COLUMNS = ("layer", "convolution", "becomes", "why", "output error", "by w
 COMPARISON_COLUMNS = ("", "original", "compressed", "share")
 
 
+ORIGINAL, FITTED, TUNED = "original", "fitted", "fine-tuned"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A step on the way from the original to the result.
+
+    Attributes:
+        name: ``original``, ``fitted`` or ``fine-tuned``.
+        seconds: The time that it took.
+        evaluation: What ``evaluate`` said of the network then; None where it was not given.
+        kept: Whether the result has it; fine-tuning that made the evaluation worse is undone.
+    """
+
+    name: str
+    seconds: float = 0.0
+    evaluation: float | None = None
+    kept: bool = True
+
+
 @dataclass(frozen=True)
 class CompressionReport:
     """What was chosen, and what came of it.
 
     Attributes:
         compressed: The network, what was chosen for every layer, and how well each was fitted.
-        before: What ``evaluate`` said of the original; None where it was not given.
-        after: The same of the compressed network.
+        stages: The original, and what was done to it.
         about: The network, engine, batch size, threads, input size, images and budgets.
     """
 
     compressed: Compressed
-    before: float | None
-    after: float | None
+    stages: tuple[Stage, ...]
     about: Mapping[str, Any]
+
+    @property
+    def before(self) -> float | None:
+        """What ``evaluate`` said of the original; None where it was not given."""
+        return self.stages[0].evaluation
+
+    @property
+    def after(self) -> float | None:
+        """The same of the result."""
+        return [stage for stage in self.stages if stage.kept][-1].evaluation
 
     @property
     def title(self) -> str:
@@ -45,8 +73,10 @@ class CompressionReport:
             (label, in_units(unit, dense), in_units(unit, now), f"{now / dense:.1%}")
             for label, dense, now, unit in rows
         ]
-        if self.before is not None and self.after is not None:
-            made.append(("evaluation", f"{self.before:.4g}", f"{self.after:.4g}", f"{self.after - self.before:+.4g}"))
+        for stage in self.stages[1:]:
+            if self.before is not None and stage.evaluation is not None:
+                now, change = f"{stage.evaluation:.4g}", f"{stage.evaluation - self.before:+.4g}"
+                made.append((f"evaluation, {stage.name}", f"{self.before:.4g}", now, change))
         return made
 
     @property
@@ -71,6 +101,12 @@ class CompressionReport:
         share, asked = found.seconds / found.dense_seconds, self.about["budgets"].get("time")
         if wanted is not None and asked is not None:
             notes.append(f"time: {asked} was asked for, {share:.1%} of the original's was measured")
+        notes += [f"{stage.name} in {stage.seconds:.0f} s" for stage in self.stages[1:]]
+        notes += [
+            f"{stage.name} is not in the result: it made the evaluation worse"
+            for stage in self.stages
+            if not stage.kept
+        ]
         notes += found.plan.problems
         if self.before is None:
             notes.append("accuracy was not measured: no evaluation was given")
@@ -87,6 +123,7 @@ class CompressionReport:
             **self.about,
             "before": self.before,
             "after": self.after,
+            "stages": [asdict(stage) for stage in self.stages],
             "seconds": found.seconds,
             "dense_seconds": found.dense_seconds,
             "predicted_rise": found.rise,

@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,6 +17,7 @@ from cruciform.budgets.costs import CostTable, Kind, LayerCost
 from cruciform.cli.main import app
 from cruciform.compression import compress
 from cruciform.compression.compress import CompressionOptions, Compressor
+from cruciform.compression.compression_result import Compression
 from cruciform.compression.predicted_rise import RiseValuation
 from cruciform.compression.rank_candidates import list_rank_candidates
 from cruciform.deployment.search.build import EngineSettings
@@ -216,6 +219,74 @@ def test_a_layer_that_no_gradient_reaches_stays_dense() -> None:
     assert len(options["reached"]) > 1
     assert "cut stays dense: no gradient reaches it" in compressor.survey.problems
     assert any(problem.endswith("fewer MACs and no larger error") for problem in compressor.survey.problems)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    """A recipe with as little data as CIFAR-10's files allow."""
+    numbers = np.random.default_rng(0)
+    for name in (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"):
+        records = numbers.integers(0, 256, (32, 3073), dtype=np.uint8)
+        records[:, 0] %= 10
+        (tmp_path / f"{name}.bin").write_bytes(records.tobytes())
+    path = tmp_path / "recipe.toml"
+    path.write_text(
+        f"""epochs = 9
+batch_size = 16
+model = {{name = "nin"}}
+data = {{kind = "cifar10", path = "{tmp_path}", threads = 1, mean = [120.0], std = [60.0]}}
+optimizer = {{kind = "sgd", lr = 5.0}}
+ema = 0.9
+log = {{tensorboard = false}}
+""",
+        "utf-8",
+    )
+    return path
+
+
+def test_it_is_tuned_by_labels_and_the_original_and_resumes(recipe: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    original = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1, stride=2), nn.ReLU(), nn.Conv2d(16, 24, 3, padding=1, stride=2), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 10),
+    ).eval()  # fmt: skip
+    opened = replace(cruciform.open_network("nin"), model=original, origin="module")
+
+    def run(state: Path, stop_at: str = "never") -> Compression:
+        def on_progress(what: str) -> None:
+            if what.startswith(stop_at):
+                raise KeyboardInterrupt
+
+        options = cruciform.CompressOptions(32, rounds=1, finetune=2, state=state, on_progress=on_progress)
+        return cruciform.compress(opened, recipe, {"macs": "60%"}, options=options)
+
+    whole = run(tmp_path / "whole")
+    assert [stage.name for stage in whole.report.stages] == ["original", "fitted", "fine-tuned"]
+    assert "fine-tuned in" in str(whole)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "stopped", "fine-tuning: step 3,")
+    resumed = run(tmp_path / "stopped").model.state_dict()
+    assert all(torch.equal(tensor, resumed[name]) for name, tensor in whole.model.state_dict().items())
+    tuned_run = next((tmp_path / "stopped").glob("tuned-*"))
+    kept = cruciform.load_recipe(tuned_run)
+    assert (kept.epochs, kept.ema, kept.optimizer.lr) == (2, None, 0.01)
+    assert kept.distill is not None
+
+
+def test_tuning_that_makes_it_worse_is_undone_and_said(recipe: Path) -> None:
+    opened = cruciform.open_network("nin")
+    said = iter([0.9, 0.8, 0.7])
+    options = cruciform.CompressOptions(16, rounds=1, finetune=1)
+    found = cruciform.compress(opened, recipe, {"macs": "90%"}, evaluate=lambda model: next(said), options=options)
+    assert [stage.kept for stage in found.report.stages] == [True, True, False]
+    assert found.report.after == 0.8
+    assert "fine-tuned is not in the result: it made the evaluation worse" in str(found)
+
+
+def test_tuning_without_labels_is_refused(trained: nn.Module) -> None:
+    options = cruciform.CompressOptions(finetune=1)
+    with pytest.raises(OptionError, match="needs labels: give a recipe or a run"):
+        cruciform.compress(trained, smooth_images(), "60%", options=options)
 
 
 def test_candidates_save_weights_and_are_whole_blocks() -> None:

@@ -67,7 +67,9 @@ def test_the_teacher_is_evaluated_and_never_changed(make: Any, batch: Batch) -> 
     learner = Learner(recipe, network(0), SingleProcess(torch.device("cpu")), teacher=teacher)
     for number in range(3):
         learner.step(batch, number, 1.0)
-    assert not teacher.training
+    assert teacher.training  # a copy teaches
+    assert all(parameter.requires_grad and parameter.grad is None for parameter in teacher.parameters())
+    assert teacher.get_parameter("0.weight").is_contiguous()
     assert all(torch.equal(tensor, before[name]) for name, tensor in teacher.state_dict().items())
     assert not any("teacher" in name for name in learner.state()[0])
 

@@ -54,6 +54,10 @@ def compress(
         int, typer.Option(min=1, help="Layers fitted at once: 1 is the most exact, more are faster in deep networks.")
     ] = 1,
     protect: ProtectOption = None,
+    finetune: Annotated[
+        int,
+        typer.Option(min=0, metavar="EPOCHS", help="Fine-tune by labels and the original; needs a recipe or run."),
+    ] = 0,
     evaluate: Annotated[
         str | None,
         typer.Option(metavar="RECIPE|RUN", help="Measure the accuracy before and after, on its test set."),
@@ -67,6 +71,8 @@ def compress(
     Stopped at any moment, the same command resumes it: what it has reached is kept beside DIR, in DIR.state.
 
     Example: cruciform compress runs/cifar_fast_cifar10 --budget 60% -o fast-60
+
+    Then train it for two epochs: cruciform compress runs/cifar_fast_cifar10 --finetune 2 -o fast-60
 
     A network of yours: cruciform compress my.module:build --weights w.safetensors --data recipe.toml -o small
 
@@ -86,7 +92,7 @@ def compress(
     opened = open_network(model, weights=weights, input_size=optional_size(size))
     state = output.with_name(output.name + ".state")
     with measuring() as on_progress:
-        options = CompressOptions(images, tuple(protect or ()), block, threads, rounds, state, on_progress)
+        options = CompressOptions(images, tuple(protect or ()), block, threads, rounds, finetune, state, on_progress)
         accuracy = partial(_accuracy, recipe=evaluate) if evaluate else None
         budget = dict(map(read_limit, limits or ["60%"]))
         result = compress_network(opened, data, budget, target=target, batch=batch, evaluate=accuracy, options=options)

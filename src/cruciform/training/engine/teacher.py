@@ -1,5 +1,7 @@
 """The teacher of a distilled run, in evaluation mode: it sees the same images as the network that learns."""
 
+import copy
+
 import torch
 from torch import Tensor, nn
 
@@ -22,7 +24,7 @@ class Teacher:
 
     def __init__(self, network: nn.Module, recipe: Recipe, device: torch.device) -> None:
         self._table = recipe.distill or DistillTable()
-        self._network = network.to(device).float().eval().requires_grad_(False)
+        self._network = copy.deepcopy(network).to(device).float().eval()  # the caller's own stays as it is
         if recipe.channels_last:
             channels_last_(self._network)
 
