@@ -10,32 +10,48 @@ from cruciform.budgets.yardstick import YARDSTICK, build_yardstick
 from cruciform.deployment.search.build import Build, EngineSettings, build_engine, noise
 from cruciform.deployment.search.clock import Timing, time_engines
 from cruciform.deployment.search.layer_forms import Form, forms_of_layers
+from cruciform.deployment.targets.target import Engine
 from cruciform.errors import DeployError
 from cruciform.measure.state_guard import in_mode
 
+DENSE_NETWORK = "dense"
+"""The name of the network whose engines are kept."""
+
 
 def time_network(
-    networks: Mapping[str, tuple[nn.Module, Mapping[str, Form]]], setting: EngineSettings
+    networks: Mapping[str, tuple[nn.Module, Mapping[str, Form]]],
+    setting: EngineSettings,
+    *,
+    kept: dict[str, Engine] | None = None,
 ) -> dict[str, Timing]:
     """Time networks in given forms and the yardstick, interleaved, each network in its fastest export.
 
     Args:
         networks: The networks by name, and the form of each converted convolution.
         setting: The engine and batch size.
+        kept: Engines of the dense network and of the yardstick, from one call to the next: they take long to build.
     """
     setting = setting.for_times()
     with tempfile.TemporaryDirectory() as folder:
-        engines, problems = {}, []
+        engines: dict[str, Engine] = dict(kept or {})
+        problems = []
         for name, (model, given) in networks.items():
             forms = forms_of_layers(model, given)
             for way in setting.ways():
+                if f"{name}\0{way}" in engines:
+                    continue
                 try:
                     made = Path(tempfile.mkdtemp(dir=folder))
                     with in_mode(model, training=False):
                         engines[f"{name}\0{way}"] = build_engine(model, Build(forms, way), setting, made)
                 except DeployError as error:
                     problems.append(f"{name}, {way}: {error}")
-        engines[YARDSTICK] = build_yardstick(setting, Path(tempfile.mkdtemp(dir=folder)))
+        if YARDSTICK not in engines:
+            engines[YARDSTICK] = build_yardstick(setting, Path(tempfile.mkdtemp(dir=folder)))
+        if kept is not None:
+            kept |= {
+                key: engine for key, engine in engines.items() if key.partition("\0")[0] in (DENSE_NETWORK, YARDSTICK)
+            }
         times = time_engines(
             engines, noise(setting.batch, setting.input_size), rounds=setting.rounds, threads=setting.threads
         )

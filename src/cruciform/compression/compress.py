@@ -12,11 +12,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from cruciform.budgets.budget_plan import BudgetPlan, choose
-from cruciform.budgets.network_time import time_network
+from cruciform.budgets.network_time import DENSE_NETWORK, time_network
 from cruciform.budgets.solver import import_scipy
 from cruciform.budgets.survey import Survey, survey_network
 from cruciform.budgets.units.cost_unit import Limit
@@ -35,6 +36,9 @@ from cruciform.errors import BudgetError, OptionError
 from cruciform.measure.state_guard import in_mode
 from cruciform.nn.inspect import spec_of
 from cruciform.schemes import DENSE
+
+if TYPE_CHECKING:
+    from cruciform.deployment.targets.target import Engine
 
 ATTEMPTS = 6
 CLOSE = 0.02
@@ -109,6 +113,7 @@ class Compressor:
             )
         self._model, self._images, self._setting = model, images, setting
         self._options = options or CompressionOptions()
+        self._engines: dict[str, Engine] = {}
         protect = tuple(self._options.protect)
         self._sampling = Sampling(inputs=len(images), block=self._options.block)
         key = key_of(model, images, setting.target.name, setting.batch, setting.threads, protect, self._sampling)
@@ -227,8 +232,9 @@ class Compressor:
         model, size = self._model, self._setting.input_size
         with in_mode(model, training=False):
             chosen = convert(model, plan.mapping or DENSE, init="auto", input_size=size).model.eval()
-            times = time_network({"dense": (model, {}), "chosen": (chosen, plan.forms)}, self._setting)
-        return times["chosen"].best, times["dense"].best
+            networks = {DENSE_NETWORK: (model, {}), "chosen": (chosen, plan.forms)}
+            times = time_network(networks, self._setting, kept=self._engines)
+        return times["chosen"].best, times[DENSE_NETWORK].best
 
 
 def _convertible(model: nn.Module, setting: EngineSettings, protect: Sequence[str]) -> list[str]:

@@ -27,6 +27,7 @@ from cruciform.deployment.targets.target import TARGETS
 from cruciform.errors import BudgetError, ConversionError, OptionError
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
+from cruciform.store.directory import Base
 
 Networks = Mapping[str, tuple[nn.Module, Mapping[str, Form]]]
 SIZE = (3, 12, 12)
@@ -67,7 +68,7 @@ def slower(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> l
         }
         return CostTable({scheme: LayerCost(1e-9 * n, "tail" * (scheme != "full")) for scheme, n in macs.items()}, {})
 
-    def time_networks(networks: Networks, setting: EngineSettings) -> dict[str, Timing]:
+    def time_networks(networks: Networks, setting: EngineSettings, *, kept: object = None) -> dict[str, Timing]:
         return {
             name: Timing((counted(model) * (1.0 if name == "dense" else factor[0]),))
             for name, (model, _) in networks.items()
@@ -128,11 +129,12 @@ def test_a_network_slower_than_its_layers_is_chosen_smaller(trained: nn.Module, 
 @pytest.mark.slow
 def test_the_measured_time_is_what_was_asked_for(trained: nn.Module) -> None:
     wide = nn.Sequential(
-        nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 128, 3, padding=1), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 5),
+        nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 5),
     )  # fmt: skip
-    found = cruciform.compress(wide, smooth_images(), "60%", options=cruciform.CompressOptions(rounds=5))
-    assert found.report.compressed.seconds <= 0.65 * found.report.compressed.dense_seconds
+    options = cruciform.CompressOptions(rounds=5, protect=["0"])
+    found = cruciform.compress(wide, smooth_images(), "75%", options=options)
+    assert found.report.compressed.seconds <= 0.8 * found.report.compressed.dense_seconds
     assert "was measured" in str(found)
 
 
@@ -320,9 +322,9 @@ def test_the_command_writes_a_network_and_removes_its_state(tmp_path: Path, monk
     for number, image in enumerate(smooth_images(6)):
         pixels = ((image.movedim(0, -1) * 40 + 128).clamp(0, 255)).byte().numpy()
         Image.fromarray(pixels).resize((40, 40)).save(folder / f"{number}.png")
-    dense = cruciform.create_model("nin").eval()
+    dense = cruciform.create_model("cifar_fast", widths=[8, 8, 8]).eval()
     table = cruciform.plan_conversion(dense, "full", input_size=(3, 32, 32))
-    base = cruciform.open_network("nin").base
+    base = Base("cifar_fast", {"widths": [8, 8, 8]})
     preprocessing = {
         "data": {"short_side": 32, "mean": [125.0], "std": [60.0]},
         "eval_transforms": [{"kind": "center-crop", "size": 32}],
