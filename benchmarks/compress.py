@@ -41,6 +41,7 @@ from cruciform.files import read_text, write_json
 from cruciform.measure.record import record_result
 from cruciform.nn.inspect import spec_of
 from cruciform.schemes import DENSE, make_plan
+from cruciform.store.directory import save
 from cruciform.training.engine.sample_images import prepared_batches, sample_images
 
 RESULT, FINISHED = ROOT / "results" / "compress.json", RUNS / "finished.json"
@@ -78,6 +79,11 @@ class HeldOut:
             for images, labels in zip(self.images.split(128), self.labels.split(128), strict=True):
                 hits += int(model.eval()(images).argmax(1).eq(labels).sum())
         return 100 * hits / len(self.labels)
+
+
+def compressed_of(name: str, seed: int, budget: int) -> Path:
+    """Return the model directory of a compressed network, which ``compress_tuned.py`` goes on from."""
+    return RUNS / f"{name}-{seed}-at-{budget}"
 
 
 def settings() -> EngineSettings:
@@ -174,6 +180,7 @@ def measure(name: str, seed: int) -> dict[str, Any]:
         started = time.monotonic()
         ours = compressor.compress(read_limits({"time": f"{budget}%"}))
         seconds = time.monotonic() - started
+        save(ours.conversion.model, compressed_of(name, seed, budget), ours.conversion.report)
         svd, share, mapping = svd_at(ours.seconds / ours.dense_seconds, model, compressor, scores, settings())
         found["budgets"][str(budget)] = {
             "ours": {

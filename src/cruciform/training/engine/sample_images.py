@@ -30,15 +30,15 @@ class Prepared(NamedTuple):
     labels: NDArray[Any]
 
 
-def prepared_batches(directory: Path, split: Split, *, batch: int) -> Iterator[Prepared]:
-    """Yield a split of a run's data set, in order, preprocessed as for evaluation.
+def prepared_batches(source: Path | Recipe, split: Split, *, batch: int) -> Iterator[Prepared]:
+    """Yield a split of the data set of a run or a recipe, in order, preprocessed as for evaluation.
 
     Args:
-        directory: The run.
+        source: The run or the recipe.
         split: The split.
         batch: The batch size; the last batch may be smaller.
     """
-    recipe = Run(directory).recipe()
+    recipe = source if isinstance(source, Recipe) else Run(source).recipe()
     train, test = open_datasets(recipe.data, SingleProcess(torch.device("cpu")))
     yield from _batches(recipe, train if split == "train" else test, batch, max_bad=recipe.data.max_bad)
 
