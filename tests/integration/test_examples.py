@@ -21,7 +21,7 @@ EXAMPLES = {
 }
 
 
-WORDS = {"compress_real_esrgan": ("{}", "--quick", "--crops", "2", "--budget", "60%")}
+WORDS = {"compress_real_esrgan": ("{}", "--quick", "--crops", "2", "--budget", "99%")}
 
 
 def photographs(folder: Path) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import nn
 
 from cruciform.budgets.yardstick import YARDSTICK, build_yardstick
-from cruciform.deployment.search.build import Build, EngineSettings, build_engine, noise
+from cruciform.deployment.search.build import EngineSettings, build_graph, noise, write_engine
 from cruciform.deployment.search.clock import Timing, time_engines
 from cruciform.deployment.search.layer_forms import Form, forms_of_layers
 from cruciform.deployment.targets.target import Engine
@@ -36,14 +36,18 @@ def time_network(
         engines: dict[str, Engine] = dict(kept or {})
         problems = []
         for name, (model, given) in networks.items():
-            forms = forms_of_layers(model, given)
+            if any(key.partition("\0")[0] == name for key in engines):
+                continue  # kept from an earlier call
+            try:
+                with in_mode(model, training=False):
+                    graph = build_graph(model, forms_of_layers(model, given), setting)
+            except DeployError as error:
+                problems.append(f"{name}: {error}")
+                continue
             for way in setting.ways():
-                if f"{name}\0{way}" in engines:
-                    continue
                 try:
                     made = Path(tempfile.mkdtemp(dir=folder))
-                    with in_mode(model, training=False):
-                        engines[f"{name}\0{way}"] = build_engine(model, Build(forms, way), setting, made)
+                    engines[f"{name}\0{way}"] = write_engine(graph, way, setting, made)
                 except DeployError as error:
                     problems.append(f"{name}, {way}: {error}")
         if YARDSTICK not in engines:
