@@ -129,7 +129,9 @@ def compress(
     stages = [Stage(ORIGINAL, 0.0, judge(opened.model)), Stage(FITTED, seconds, judge(made))]
     if recipe is not None:
         tuning = finetuning_recipe(recipe, options.finetune)
-        stages.append(finetune_(made, opened.model, tuning, state, judge=judge, fitted=stages[-1], tell=on_progress))
+        stages.append(
+            finetune_(made, opened.model, tuning, state, judge=judge, fitted=stages[-1], on_progress=on_progress)
+        )
     about = {
         "network": opened.reference,
         **setting.about,

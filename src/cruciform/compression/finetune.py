@@ -77,7 +77,7 @@ def finetune_(
     *,
     fitted: Stage,
     judge: Callable[[nn.Module], float | None],
-    tell: Callable[[str], None],
+    on_progress: Callable[[str], None],
 ) -> Stage:
     """Tune a network in place, or resume that; leave it as it was where the evaluation gets worse.
 
@@ -88,12 +88,12 @@ def finetune_(
         state: Where checkpoints are kept; None: only while it runs.
         fitted: The stage before, with its evaluation.
         judge: Returns the evaluation of a network; None where there is none.
-        tell: Called with what is being done.
+        on_progress: Called with what is being done.
     """
 
     class Progress(Observer):
         def on_step(self, record: StepRecord) -> None:
-            tell(f"fine-tuning: step {record.step}, loss {record.loss:.3f}")
+            on_progress(f"fine-tuning: step {record.step}, loss {record.loss:.3f}")
 
     started = time.monotonic()
     place = next(model.parameters()).device
