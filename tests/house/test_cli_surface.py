@@ -57,6 +57,7 @@ FLAGS = {
         "--block",
         "--protect",
         "--evaluate",
+        "--finetune",
         "--weights",
         "--input",
         "--json",

@@ -79,7 +79,7 @@ def compress(
     from cruciform.budgets.units.cost_unit import read_limits
     from cruciform.compression.calibration_inputs import calibration_images
     from cruciform.compression.compress import CompressionOptions, Compressor
-    from cruciform.compression.compression_report import FITTED, ORIGINAL, CompressionReport, Stage
+    from cruciform.compression.compression_report import FITTED, ORIGINAL, CompressionReport, CompressionStage
     from cruciform.compression.compression_result import Compression
     from cruciform.compression.finetune import find_training_data, finetune_, finetuning_recipe
     from cruciform.data.transforms.whitening import cache_folder
@@ -126,7 +126,7 @@ def compress(
         return float(evaluate(network))
 
     made = compressed.conversion.model
-    stages = [Stage(ORIGINAL, 0.0, judge(opened.model)), Stage(FITTED, seconds, judge(made))]
+    stages = [CompressionStage(ORIGINAL, 0.0, judge(opened.model)), CompressionStage(FITTED, seconds, judge(made))]
     if recipe is not None:
         tuning = finetuning_recipe(recipe, options.finetune)
         stages.append(

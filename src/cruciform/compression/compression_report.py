@@ -18,7 +18,7 @@ ORIGINAL, FITTED, TUNED = "original", "fitted", "fine-tuned"
 
 
 @dataclass(frozen=True)
-class Stage:
+class CompressionStage:
     """A step on the way from the original to the result.
 
     Attributes:
@@ -45,7 +45,7 @@ class CompressionReport:
     """
 
     compressed: Compressed
-    stages: tuple[Stage, ...]
+    stages: tuple[CompressionStage, ...]
     about: Mapping[str, Any]
 
     @property

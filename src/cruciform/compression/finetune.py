@@ -12,13 +12,13 @@ from typing import Any
 
 from torch import nn
 
-from cruciform.compression.compression_report import TUNED, Stage
+from cruciform.compression.compression_report import TUNED, CompressionStage
 from cruciform.errors import OptionError
 from cruciform.networks.open_network import OpenedNetwork
 from cruciform.nn.inspect import checksum
 from cruciform.store.run_marker import is_run
 from cruciform.training.engine.loop import train
-from cruciform.training.optimizers.sgd import Sgd
+from cruciform.training.optimizers.optimizer_table import OPTIMIZERS
 from cruciform.training.recipe.cookbook import list_recipes, load_recipe
 from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.recipe.recipe import EvaluationTable, ModelTable, Recipe
@@ -27,8 +27,10 @@ from cruciform.training.run.observer import Observer, StepRecord
 from cruciform.training.run.run import Run
 from cruciform.training.runtime.runtime import SingleProcess, pick_device
 from cruciform.training.tables.distill_table import DistillTable
+from cruciform.training.tables.table import read_table
 
-BATCH, LR, WEIGHT_DECAY = 128, 0.01, 5e-4
+BATCH = 128
+OPTIMIZER = {"kind": "sgd", "lr": 0.01, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4}
 TEACHER_WEIGHT = 0.5
 
 
@@ -56,7 +58,7 @@ def finetuning_recipe(recipe: Recipe, epochs: int) -> Recipe:
     return recipe.model_copy(
         update={
             "model": ModelTable(name=recipe.model.name),
-            "optimizer": Sgd(kind="sgd", lr=LR, momentum=0.9, nesterov=True, weight_decay=WEIGHT_DECAY),
+            "optimizer": read_table(OPTIMIZERS.get("sgd"), OPTIMIZER, "fine-tuning"),
             "schedule": Cosine(kind="cosine"),
             "distill": DistillTable(weight=TEACHER_WEIGHT),
             "epochs": epochs,
@@ -75,10 +77,10 @@ def finetune_(
     recipe: Recipe,
     state: Path | None,
     *,
-    fitted: Stage,
+    fitted: CompressionStage,
     judge: Callable[[nn.Module], float | None],
     on_progress: Callable[[str], None],
-) -> Stage:
+) -> CompressionStage:
     """Tune a network in place, or resume that; leave it as it was where the evaluation gets worse.
 
     Args:
@@ -109,4 +111,4 @@ def finetune_(
     kept = evaluation is None or fitted.evaluation is None or evaluation >= fitted.evaluation
     if not kept:
         model.load_state_dict(before)
-    return Stage(TUNED, seconds, evaluation, kept)
+    return CompressionStage(TUNED, seconds, evaluation, kept)

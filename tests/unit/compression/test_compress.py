@@ -246,12 +246,16 @@ log = {{tensorboard = false}}
     return path
 
 
-def test_it_is_tuned_by_labels_and_the_original_and_resumes(recipe: Path, tmp_path: Path) -> None:
+def for_cifar() -> nn.Module:
     torch.manual_seed(0)
-    original = nn.Sequential(
+    return nn.Sequential(
         nn.Conv2d(3, 16, 3, padding=1, stride=2), nn.ReLU(), nn.Conv2d(16, 24, 3, padding=1, stride=2), nn.ReLU(),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 10),
     ).eval()  # fmt: skip
+
+
+def test_it_is_tuned_by_labels_and_the_original_and_resumes(recipe: Path, tmp_path: Path) -> None:
+    original = for_cifar()
     opened = replace(cruciform.open_network("nin"), model=original, origin="module")
 
     def run(state: Path, stop_at: str = "never") -> Compression:
@@ -276,7 +280,7 @@ def test_it_is_tuned_by_labels_and_the_original_and_resumes(recipe: Path, tmp_pa
 
 
 def test_tuning_that_makes_it_worse_is_undone_and_said(recipe: Path) -> None:
-    opened = cruciform.open_network("nin")
+    opened = replace(cruciform.open_network("nin"), model=for_cifar(), origin="module")
     said = iter([0.9, 0.8, 0.7])
     options = cruciform.CompressOptions(16, rounds=1, finetune=1)
     found = cruciform.compress(opened, recipe, {"macs": "90%"}, evaluate=lambda model: next(said), options=options)
