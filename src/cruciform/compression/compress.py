@@ -10,7 +10,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,8 +116,9 @@ class Compressor:
         self._engines: dict[str, Engine] = {}
         protect = tuple(self._options.protect)
         self._sampling = Sampling(inputs=len(images), block=self._options.block)
-        key = key_of(model, images, setting.target.name, setting.batch, setting.threads, protect, self._sampling)
-        self._state = CompressionState(self._options.state, key)
+        sampled = replace(self._sampling, block=1)
+        key = key_of(model, images, setting.target.name, setting.batch, setting.threads, protect, sampled)
+        self._state = CompressionState(self._options.state, key, self._options.block)
         with in_mode(model, training=False):
             self._size = inputs_at_once(model, images[:1])
             self._survey, self._metrics = self._prepare(protect, costs)

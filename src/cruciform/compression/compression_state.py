@@ -24,7 +24,7 @@ from cruciform.nn.inspect import checksum
 from cruciform.store.directory import WEIGHTS, save
 from cruciform.store.open_reference import load_weights_
 
-FORMAT = 2
+FORMAT = 3
 """Changes with what is kept, so that a state of another version is left alone."""
 EVERY = 20.0
 """Seconds between two writings of the fitted network."""
@@ -36,10 +36,11 @@ class CompressionState:
     Args:
         folder: Where; None: nowhere.
         key: Of the network, the images and the engine.
+        block: Layers that are fitted at once; what is known of candidates does not depend on it.
     """
 
-    def __init__(self, folder: Path | None, key: str) -> None:
-        self._folder, self._key, self._written = folder, key, 0.0
+    def __init__(self, folder: Path | None, key: str, block: int = 1) -> None:
+        self._folder, self._key, self._block, self._written = folder, key, block, 0.0
 
     def read(self, name: str) -> Any:
         """Return what was kept under a name; None where nothing of this key was."""
@@ -63,12 +64,14 @@ class CompressionState:
             return
         self._written = time.monotonic()
         save(conversion.model, self._folder / "fitted", conversion.report)
-        self.write("layers", {"plans": _plans(conversion), "layers": [asdict(layer) for layer in layers]})
+        self.write(
+            "layers", {"block": self._block, "plans": _plans(conversion), "layers": [asdict(layer) for layer in layers]}
+        )
 
     def read_fitted_(self, conversion: Conversion) -> list[FittedLayer]:
         """Load the layers that were fitted into a network, and return how well each was; none of another choice."""
         kept = self.read("layers")
-        if self._folder is None or not kept or kept["plans"] != _plans(conversion):
+        if self._folder is None or not kept or (kept["block"], kept["plans"]) != (self._block, _plans(conversion)):
             return []
         try:
             load_weights_(conversion.model, self._folder / "fitted" / WEIGHTS)

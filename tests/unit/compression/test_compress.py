@@ -189,6 +189,19 @@ def test_a_state_of_other_weights_is_not_used(trained: nn.Module, tmp_path: Path
     assert "candidates of layer 1 of 3" in done
 
 
+def test_another_block_keeps_the_candidates_and_fits_anew(trained: nn.Module, tmp_path: Path) -> None:
+    said: list[list[str]] = []
+    for block in (1, 3):
+        said.append([])
+        options = cruciform.CompressOptions(
+            rounds=1, block=block, state=tmp_path / "state", on_progress=said[-1].append
+        )
+        cruciform.compress(trained, smooth_images(), LIMITS, target="onnxruntime", options=options)
+    assert "candidates of layer 1 of 3" in said[0]
+    assert not any(what.startswith("candidates") for what in said[1])
+    assert any(what.startswith("fitted") for what in said[1])
+
+
 def test_wrong_inputs_are_refused_with_what_to_do(trained: nn.Module) -> None:
     with pytest.raises(OptionError, match="comes without images: give a folder"):
         cruciform.compress("nin")
