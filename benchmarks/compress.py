@@ -235,6 +235,7 @@ def summarize(finished: Mapping[str, Any]) -> dict[str, float]:
         if not seeds:
             continue
         summary[f"{name}_seeds"] = len(seeds)
+        summary[f"{name}_images"] = CALIBRATION
         summary[f"{name}_dense"] = round(statistics.mean(row["dense"]["top1"] for row in seeds), 2)
         for budget in map(str, BUDGETS):
             lost = [row["dense"]["top1"] - row["budgets"][budget]["ours"]["top1"] for row in seeds]
