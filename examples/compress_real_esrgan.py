@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent / "real_esrgan"))
 from pictures import enlarge, psnr, read_crops, side_by_side, ssim
 from rrdb_net import RrdbNet, real_esrgan
 
+# block=351: all layers at once, each fitted to the original's inputs. A few crops are too few for a fit in sequence.
 QUICK = ("first", "blocks.*", "up1", "up2", "sharpen", "last")  # which keep dense, if it is to be quick
 
 
@@ -40,7 +41,7 @@ def main() -> None:
         photographs[::2],
         {"macs": given.budget} if given.quick else given.budget,
         options=cruciform.CompressOptions(
-            block=15, protect=QUICK if given.quick else (), state=f"{given.output}.state", on_progress=print
+            block=351, protect=QUICK if given.quick else (), state=f"{given.output}.state", on_progress=print
         ),
     )
     found.save(given.output)
