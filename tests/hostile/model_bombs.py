@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from cruciform.training.engine.learner import Learner
 from cruciform.training.engine.trained_run import trained_network
 from cruciform.training.recipe.cookbook import load_recipe
 from cruciform.training.run.checkpoint import Checkpoints
+from cruciform.training.run.progress import Progress
 from cruciform.training.runtime.runtime import SingleProcess
 
 NUMBERS = (0, -1, 255, 1_000, 8_192, 8_193, 100_000, 1_000_000, 2**31, 2**63, 10**300, 1e308, float("inf"),
@@ -114,8 +116,8 @@ def prepare_run(folder: Path) -> None:
     tensors, values = learner.state()
     data = {"classes": 10, "input_size": [3, 32, 32], "samples": 4}
     (folder / "run").mkdir()
-    Checkpoints(folder / "run" / "checkpoints").save(1, tensors, {"learner": values, "data": data},
-                                                     never_finite=learner.never_finite)  # fmt: skip
+    parts = {"progress": asdict(Progress(step=1)), "learner": values, "data": data}
+    Checkpoints(folder / "run" / "checkpoints").save(1, tensors, parts, never_finite=learner.never_finite)
     (folder / "run" / RUN_RECIPE).write_text(recipe.model_dump_json())
     trained_network(folder / "run")  # or every refusal below would be for want of something else
 
