@@ -9,6 +9,7 @@ They are epochs × images ÷ the speed of a quiet machine (``training_speed.py``
     python benchmarks/cifar10.py nin --seeds 2 --precision fp32 --workers 2
                                                                        the paper's question; writes results/cifar10.json
     python benchmarks/cifar10.py nin-sgd --seeds 2 --precision fp32 --workers 2       the same, by the paper's optimizer
+    python benchmarks/cifar10.py nin-norm --seeds 2                    the same with batch norm, into nin-norm.json
     python benchmarks/cifar10.py fast --seeds 5 --precision fp32       the race, into the same file
     python benchmarks/cifar10.py fast --seeds 5 --only cifar_fast --precision fp32    one of its networks
     python benchmarks/cifar10.py fast --first 3 --seeds 5 --precision fp32            its seeds 3 and 4
@@ -19,6 +20,9 @@ error of the mean difference, √(s₁²/n₁ + s₂²/n₂), which is smaller.
 
 The runs that are recorded are in 32 bits, for a processor that only emulates bfloat16. A file holds runs of one recipe:
 delete it to begin anew in bfloat16, the default.
+
+Batch norm takes its statistics from one process, so the suite with it trains in one: start it twice instead, each for
+other networks (``--only``), with OMP_NUM_THREADS=1.
 """
 
 import argparse
@@ -26,6 +30,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from mean_differences import standard_error
 from quiet_speeds import at_quiet_speed
 
 from cruciform.cli.shared.run_progress import make_observer
@@ -45,6 +50,10 @@ from cruciform.training.recipe.cookbook import load_recipe
 
 ROOT = Path(__file__).parents[1]
 RESULT, PICTURE = ROOT / "results" / "cifar10.json", ROOT / "docs" / "cifar10.png"
+NORMED = "nin-norm"
+RESULTS = {NORMED: ROOT / "results" / "nin-norm.json"}
+"""Where the suites are recorded that have a file of their own."""
+
 DENSE, LOW_RANK = "cifar_fast", "cifar_fast_cross"
 # One schedule for all three: the recipe's own falls over 307 epochs. On held-out images AdamW learns in one epoch what
 # SGD with its gradient clipped learns in three.
@@ -62,6 +71,7 @@ PAPERS = ("nin", "nin_c3", "nin_c3_lr")
 SUITES: dict[str, dict[str, tuple[str, list[str]]]] = {
     "nin": {name: (f"{name}_cifar10", [*NIN, ADAMW]) for name in PAPERS},
     "nin-sgd": {f"{name}_sgd": (f"{name}_cifar10", [*NIN, SGD]) for name in PAPERS},
+    NORMED: {f"{name}_norm": (f"{name}_cifar10", [*NIN, ADAMW, "model.options.norm=batch"]) for name in PAPERS},
     "fast": {DENSE: (f"{DENSE}_cifar10", ["epochs=10"]), LOW_RANK: (f"{LOW_RANK}_cifar10", ["epochs=13"])},
 }
 # A dense network, its low-rank relative, and what the summary calls the ratio of their times and the points between.
@@ -69,6 +79,7 @@ COMPARED = (
     (DENSE, LOW_RANK, "train_time_ratio", "lowrank_behind"),
     ("nin", "nin_c3_lr", "nin_time_ratio", "nin_c3_lr_behind"),
     ("nin_sgd", "nin_c3_lr_sgd", "nin_time_ratio_sgd", "nin_c3_lr_behind_sgd"),
+    ("nin_norm", "nin_c3_lr_norm", "nin_time_ratio_norm", "nin_c3_lr_behind_norm"),
 )
 
 
@@ -85,10 +96,11 @@ def compare(found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
         dense, low_rank = found[first], found[second]
         summary[ratio] = round(low_rank["seconds"] / dense["seconds"], 3)
         summary[behind] = round(dense["accuracy"] - low_rank["accuracy"], 3)
-        if dense["seeds"] > 1 and low_rank["seeds"] > 1:
-            # Of the difference between a single run of each, not of the mean difference.
+        error = standard_error(dense, low_rank)
+        if error is not None:
+            # Of the difference between a single run of each, and of the mean difference.
             spread = math.hypot(dense["accuracy_std"], low_rank["accuracy_std"])
-            summary[f"{behind}_std"] = round(spread, 3)
+            summary |= {f"{behind}_std": round(spread, 3), f"{behind}_standard_error": round(error, 3)}
     return summary
 
 
@@ -101,11 +113,10 @@ def comparisons(found: Mapping[str, Mapping[str, float]]) -> list[str]:
         dense, low_rank = found[first], found[second]
         spread, note = "", ""
         if f"{behind}_std" in summary:
-            error = math.hypot(*(one["accuracy_std"] / math.sqrt(one["seeds"]) for one in (dense, low_rank)))
             spread = f" ± {summary[f'{behind}_std']:.2f}"
             note = (
                 " (±: standard deviation of the difference between one run of each; standard error of the mean "
-                f"difference: {error:.2f})"
+                f"difference: {summary[f'{behind}_standard_error']:.2f})"
             )
         lines.append(
             f"{second} is {summary[behind]:.2f}{spread} points behind {first}, in {summary[ratio]:.2f} of the time, "
@@ -114,7 +125,7 @@ def comparisons(found: Mapping[str, Mapping[str, float]]) -> list[str]:
     return lines
 
 
-def record(finishes: Sequence[Finish], command: str) -> None:
+def record(finishes: Sequence[Finish], command: str, path: Path = RESULT) -> None:
     """Writes all runs as they were, what the texts quote, and the command that added the last of them."""
     groups = by_contestant([at_quiet_speed(finish) for finish in finishes])
     found = {name: summarize(group) for name, group in groups.items()}
@@ -126,7 +137,7 @@ def record(finishes: Sequence[Finish], command: str) -> None:
         draw_race(curves([*groups[DENSE], *groups[LOW_RANK]]), PICTURE)
     summary |= compare(found)
     record_result(
-        RESULT,
+        path,
         summary=summary,
         details=[finish.to_dict() for finish in finishes],
         command=command,
@@ -144,6 +155,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="processes of each run")
     parser.add_argument("--runs", type=Path, default=Path("runs/cifar10"))
     given = parser.parse_args()
+    if given.suite == NORMED and given.workers > 1:
+        parser.error(f"{NORMED} has batch norm, which takes its statistics from one process: leave out --workers")
+    path = RESULTS.get(given.suite, RESULT)
     contestants = [
         Contestant(name, load_recipe(recipe, [*changes, f"precision={given.precision}"]))
         for name, (recipe, changes) in SUITES[given.suite].items()
@@ -157,7 +171,7 @@ def main() -> None:
         *([f"--workers {given.workers}"] if given.workers > 1 else ()),
     ]
     command = " ".join(["python benchmarks/cifar10.py", given.suite, *options])
-    known = read_finishes(RESULT)
+    known = read_finishes(path)
     for finish in run_race(
         contestants,
         range(given.first, given.seeds),
@@ -167,9 +181,9 @@ def main() -> None:
         processes=Processes("local" if given.workers == 1 else "ddp", given.workers),
         command=command,
     ):
-        add_finish(finish, RESULT, lambda runs: record(runs, command))
+        add_finish(finish, path, lambda runs: record(runs, command, path))
         print(f"{finish.name} seed {finish.seed}: {finish.top1:.2%}, {finish.seconds:.0f} s", flush=True)
-    groups = by_contestant([at_quiet_speed(finish) for finish in read_finishes(RESULT)])
+    groups = by_contestant([at_quiet_speed(finish) for finish in read_finishes(path)])
     print(*comparisons({name: summarize(group) for name, group in groups.items()}), sep="\n")
 
 

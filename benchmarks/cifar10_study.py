@@ -14,9 +14,9 @@ import tempfile
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from cruciform.cli.shared.run_progress import make_observer
-from cruciform.training.experiments.race import Contestant, run_race
-from cruciform.training.experiments.race_result import add_finish, read_finishes, record_race
+from recorded_trials import run_trials
+
+from cruciform.training.experiments.race import Contestant
 from cruciform.training.recipe.cookbook import load_recipe
 
 RESULT = Path(__file__).parents[1] / "results" / "cifar10-study.json"
@@ -117,19 +117,8 @@ def main() -> None:
         contestants.append(Contestant(f"{name}-{given.epochs}{kept}", made))
     options = [f"--seeds {given.seeds}", f"--epochs {given.epochs}", f"--precision {given.precision}"]
     command = " ".join(["python benchmarks/cifar10_study.py", *map(shlex.quote, given.trials), *options])
-    known = read_finishes(RESULT)
     with tempfile.TemporaryDirectory() as folder:
-        for finish in run_race(
-            contestants, range(given.seeds), Path(folder), finished=known, observe=make_observer, command=command
-        ):
-            add_finish(
-                finish, RESULT, lambda runs: record_race(runs, RESULT, command="python benchmarks/cifar10_study.py")
-            )
-            print(
-                f"{finish.name} seed {finish.seed}: {finish.macs / 1e6:.1f} MMAC, {finish.top1:.2%} plain, "
-                f"{finish.top1_flip_tta or 0:.2%} with flip TTA, {finish.images_per_second:.0f} images/s",
-                flush=True,
-            )
+        run_trials(contestants, range(given.seeds), Path(folder), RESULT, command)
 
 
 if __name__ == "__main__":

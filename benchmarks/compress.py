@@ -3,7 +3,7 @@
 Every figure is points of test accuracy lost at 60, 45 and 35 % of the dense network's measured ONNX Runtime time, one
 thread, batch 1. Choices are made on training images: ours on unlabelled calibration images alone, the rival's ranks
 by the accuracy on held-out images with one layer compressed at a time, as AIMET scores them. The test set is read once
-for each network that is reported. What is finished is kept in build/compress, so that the command can be stopped and
+for each network that is reported. What is finished is kept in the cache folder, so that the command can be stopped and
 repeated; results/compress.json holds what is finished.
 
     CRUCIFORM_DATA=DIR python benchmarks/compress.py                 all networks, trained first where they are not
@@ -15,37 +15,40 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from compress_networks import NETWORKS, ROOT, RUNS, run_of, trained
+from compress_networks import NETWORKS, OF_IMAGES, PREDICTED, ROOT, RUNS, run_of, trained
+from finished_rows import FinishedRows
 from scipy.stats import spearmanr
 from torch import nn
 
 import cruciform
-from cruciform.budgets.budget_plan import BudgetPlan
+from cruciform.budgets.budget_plan import BudgetPlan, Chosen
 from cruciform.budgets.network_time import time_network
-from cruciform.budgets.solver import Layer, solve
+from cruciform.budgets.solving.solver import Layer, solve
 from cruciform.budgets.units.cost_unit import read_limits
 from cruciform.budgets.value import kept_energy
 from cruciform.compression.compress import ATTEMPTS, CompressionOptions, Compressor
-from cruciform.conversion.convert import convert
+from cruciform.conversion.convert import Conversion, convert
 from cruciform.data.transforms.whitening import cache_folder
 from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.targets.target import TARGETS
 from cruciform.errors import BudgetError
-from cruciform.files import read_text, write_json
 from cruciform.measure.record import record_result
 from cruciform.nn.inspect import spec_of
 from cruciform.schemes import DENSE, make_plan
 from cruciform.store.directory import save
 from cruciform.training.engine.sample_images import prepared_batches, sample_images
 
-RESULT, FINISHED = ROOT / "results" / "compress.json", RUNS / "finished.json"
-ESRGAN = RUNS / "esrgan" / "finished.json"  # written by compress_esrgan.py
+RESULT, FINISHED = ROOT / "results" / "compress.json", RUNS / "finished"
+WRITTEN_HERE, WRITTEN_ELSEWHERE = ("networks", "predictions"), ("esrgan", "volumes", "times")
+PARTS = {part: FinishedRows(FINISHED / part, RESULT, part) for part in WRITTEN_HERE + WRITTEN_ELSEWHERE}
+"""Those that are written elsewhere: by compress_esrgan.py, compress_volumes.py and compress_time.py."""
+VOLUME_SCHEMES = ("planes", "cross3")
 BUDGETS = (60, 45, 35)
 CALIBRATION = 2048  # training images, without their labels
 SCORED = 512  # held-out images that the rival's ranks are scored on
@@ -58,7 +61,7 @@ def say(text: str) -> None:
 
 
 def on_test_set(name: str, model: nn.Module) -> dict[str, float]:
-    """Return the accuracy on the test set, in per cent, plain and with flip TTA."""
+    """Return the accuracy on the test set, in per cent, plain and with flip TTA, by which networks are reported."""
     network = NETWORKS[name]
     recipe = cruciform.load_recipe(network.recipe, [*network.changes, "data.holdout=0"])
     found = cruciform.evaluate(model, recipe=recipe).evaluation
@@ -84,6 +87,18 @@ class HeldOut:
 def compressed_of(name: str, seed: int, budget: int) -> Path:
     """Return the model directory of a compressed network, which ``compress_tuned.py`` goes on from."""
     return RUNS / f"{name}-{seed}-at-{budget}"
+
+
+def read_compressed(name: str, seed: int, budget: int) -> nn.Module:
+    """Read a compressed network; where only its recorded choice is left, convert and fit it again."""
+    model, folder = trained(name, seed).eval(), compressed_of(name, seed, budget)
+    if folder.is_dir():
+        return cruciform.load(folder, model)
+    mapping = PARTS["networks"].read()[f"{name}-{seed}"]["budgets"][str(budget)]["ours"]["mapping"]
+    say(f"{name}, seed {seed}, {budget} %: fitted again")
+    conversion = fit(prepare(name, seed, model), mapping)
+    save(conversion.model, folder, conversion.report)
+    return conversion.model
 
 
 def settings() -> EngineSettings:
@@ -129,7 +144,7 @@ def svd_at(
     scores: Mapping[str, Mapping[str, float]],
     setting: EngineSettings,
 ) -> Any:
-    """Return the weight-space SVD of the highest total score whose measured time is within a share.
+    """Return the weight-space SVD of the highest total score whose measured time is nearest to a share.
 
     Kinder than AIMET's threshold, which jumps over what lies between two scores: ranks are chosen by the same solver as
     ours, and of equal scores the one that keeps more of the kernel's energy.
@@ -146,12 +161,12 @@ def svd_at(
     dense, asked = compressor.survey.dense["seconds"], share
     best: Any = None
     for _ in range(ATTEMPTS // 2):
-        try:
-            found = solve(layers, {"seconds": asked * dense}, fixed=compressor.survey.dense)
-        except BudgetError:
-            if best is None:
-                raise
-            break  # the cheapest ranks are not enough; the nearest that was measured counts
+        found = None
+        while found is None:
+            try:
+                found = solve(layers, {"seconds": asked * dense}, fixed=compressor.survey.dense)
+            except BudgetError:
+                asked *= 1.1  # a network may be faster than its layers, timed one by one
         mapping = {name: option.name for name, option in found.choices.items() if option.name != DENSE}
         conversion = convert(model, mapping, init="fit", input_size=setting.input_size)
         times = time_network({"dense": (model, {}), "svd": (conversion.model, {})}, setting)
@@ -164,8 +179,10 @@ def svd_at(
     return best
 
 
-def measure(name: str, seed: int) -> dict[str, Any]:
-    """Compress one trained network to all budgets, and its rival."""
+def measure(name: str, seed: int, found: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Compress one trained network to all budgets, and its rival; go on from what was found, budget by budget."""
+    if len(found.get("budgets", ())) == len(BUDGETS):
+        return
     model = trained(name, seed).eval()
     say(f"{name}, seed {seed}: prepare")
     started = time.monotonic()
@@ -175,8 +192,8 @@ def measure(name: str, seed: int) -> dict[str, Any]:
     say(f"dense: {dense}")
     held_out = HeldOut(run_of(name, seed), SCORED)
     scores = separable_scores(model, compressor, held_out)
-    found: dict[str, Any] = {"dense": dense, "prepare_seconds": prepared, "budgets": {}}
-    for budget in BUDGETS:
+    found = {"dense": dense, "prepare_seconds": prepared, "budgets": {}} | found
+    for budget in (each for each in BUDGETS if str(each) not in found["budgets"]):
         started = time.monotonic()
         ours = compressor.compress(read_limits({"time": f"{budget}%"}))
         seconds = time.monotonic() - started
@@ -194,94 +211,124 @@ def measure(name: str, seed: int) -> dict[str, Any]:
             "svd": {**on_test_set(name, svd), "share": share, "mapping": mapping},
         }
         say(f"{budget} %: {found['budgets'][str(budget)]}")
-    return found
+        yield found
 
 
-def predict(name: str, seed: int) -> dict[str, Any]:
+def predict(name: str, seed: int, found: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Compare the predicted rise with the accuracy that random choices really lose, on held-out images."""
+    points = [tuple(point) for point in found.get("points", ())]
+    if len(points) == RANDOM:
+        return
     model = trained(name, seed).eval()
     compressor = prepare(name, seed, model)
     held_out = HeldOut(run_of(name, seed), 2000)
     generator = torch.Generator().manual_seed(0)
-    before, points = held_out.accuracy(model), []
-    dense = next(iter(compressor.survey.dense.values()))
+    before = held_out.accuracy(model)
     for number in range(RANDOM):
         chosen = {}
-        for layer in compressor.survey.layers:
-            options = [option for option in layer.options if option.name.startswith(("sf:", "thin:"))]
+        for layer, rises in compressor.rises.items():
+            options = [option for option in rises if option.startswith(("sf:", "thin:"))]
             if options:
-                chosen[layer.name] = options[int(torch.randint(len(options), (), generator=generator))]
-        plan = _plan_of(compressor, {name: option.name for name, option in chosen.items()})
-        made = compressor.fit(plan, seconds=dense, dense_seconds=dense).conversion.model
-        rise = -sum(option.value for option in chosen.values())
+                chosen[layer] = options[int(torch.randint(len(options), (), generator=generator))]
+        rise = sum(compressor.rises[layer][option] for layer, option in chosen.items())
+        if number < len(points):
+            points[number] = rise, points[number][1]  # the loss was measured before
+            continue
+        made = fit(compressor, chosen).model
         points.append((rise, before - held_out.accuracy(made)))
         say(f"{name}, random choice {number + 1} of {RANDOM}: rise {rise:.3g}, lost {points[-1][1]:.2f}")
-    return {"points": points, "rank_correlation": float(spearmanr(*zip(*points, strict=True)).statistic)}
+        yield {"points": points}
 
 
-def _plan_of(compressor: Compressor, mapping: Mapping[str, str]) -> BudgetPlan:
-    """Return a plan of the mapping alone, for a fit that nobody reports."""
-    from cruciform.budgets.budget_plan import Chosen
-
+def fit(compressor: Compressor, mapping: Mapping[str, str]) -> Conversion:
+    """Convert a network by given schemes, and fit it; nothing is timed."""
     layers = tuple(Chosen(name, "", scheme, "", 0.0, 1.0, 1.0, "") for name, scheme in mapping.items())
-    return BudgetPlan(layers, 0.0, {}, {}, {}, (), ())
+    return compressor.fit(BudgetPlan(layers, 0.0, {}, {}, {}, (), ()), seconds=1.0, dense_seconds=1.0).conversion
 
 
-def summarize(finished: Mapping[str, Any]) -> dict[str, float]:
-    """Return the flat summary of all that is finished."""
+def summarize(finished: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Return the flat summary of all that is finished, part by part."""
     summary: dict[str, float] = {}
-    for name in NETWORKS:
-        seeds = [row for key, row in finished.items() if key.startswith(f"{name}-")]
+    for name in OF_IMAGES:
+        rows = [row for key, row in finished["networks"].items() if key.startswith(f"{name}-")]
+        seeds = [row for row in rows if len(row["budgets"]) == len(BUDGETS)]
         if not seeds:
             continue
         summary[f"{name}_seeds"] = len(seeds)
         summary[f"{name}_images"] = CALIBRATION
-        summary[f"{name}_dense"] = round(statistics.mean(row["dense"]["top1"] for row in seeds), 2)
+        summary[f"{name}_dense"] = round(statistics.mean(row["dense"]["flip_tta"] for row in seeds), 2)
+        summary[f"{name}_dense_plain"] = round(statistics.mean(row["dense"]["top1"] for row in seeds), 2)
         for budget in map(str, BUDGETS):
-            lost = [row["dense"]["top1"] - row["budgets"][budget]["ours"]["top1"] for row in seeds]
-            ahead = [row["budgets"][budget]["ours"]["top1"] - row["budgets"][budget]["svd"]["top1"] for row in seeds]
-            summary[f"{name}_{budget}_untuned_loss"] = round(statistics.mean(lost), 2)
-            if len(lost) > 1:
-                summary[f"{name}_{budget}_untuned_loss_std"] = round(statistics.stdev(lost), 2)
+            for way, suffix in (("flip_tta", ""), ("top1", "_plain")):
+                lost = [row["dense"][way] - row["budgets"][budget]["ours"][way] for row in seeds]
+                ahead = [row["budgets"][budget]["ours"][way] - row["budgets"][budget]["svd"][way] for row in seeds]
+                summary[f"{name}_{budget}_untuned_loss{suffix}"] = round(statistics.mean(lost), 2)
+                if len(lost) > 1:
+                    summary[f"{name}_{budget}_untuned_loss{suffix}_std"] = round(statistics.stdev(lost), 2)
+                summary[f"{name}_{budget}_ahead_of_svd_untuned{suffix}"] = round(statistics.mean(ahead), 2)
             summary[f"{name}_{budget}_share"] = round(
                 statistics.mean(row["budgets"][budget]["ours"]["share"] for row in seeds), 3
             )
-            summary[f"{name}_{budget}_ahead_of_svd_untuned"] = round(statistics.mean(ahead), 2)
         summary[f"{name}_seconds"] = round(
             statistics.mean(row["prepare_seconds"] + row["budgets"]["60"]["ours"]["seconds"] for row in seeds)
         )
-    if ESRGAN.is_file():
-        for budget, row in json.loads(read_text(ESRGAN)).items():
-            summary |= {f"esrgan_{budget}_{name}": round(row["ours"][name], 3) for name in ("psnr", "ssim", "share")}
+    for budget, row in finished["esrgan"].items():
+        summary |= {f"esrgan_{budget}_{name}": round(row["ours"][name], 3) for name in ("psnr", "ssim", "share")}
+        if row["svd"] is not None:
             summary[f"esrgan_{budget}_psnr_ahead_of_svd"] = round(row["ours"]["psnr"] - row["svd"]["psnr"], 2)
-    predictions = [row["rank_correlation"] for key, row in finished.items() if key.startswith("predict-")]
-    if predictions:
-        summary["sensitivity_rank_correlation"] = round(min(predictions), 3)
+    summary |= summarize_volumes(finished["volumes"])
+    summary |= {f"{name}_seconds": round(row["seconds"]) for name, row in finished["times"].items()}
+    predicted = [row["points"] for row in finished["predictions"].values() if len(row["points"]) == RANDOM]
+    if predicted:
+        summary["sensitivity_networks"] = len(predicted)
+        summary["sensitivity_rank_correlation"] = round(
+            min(float(spearmanr(*zip(*points, strict=True)).statistic) for points in predicted), 3
+        )
+    return summary
+
+
+def summarize_volumes(rows: Mapping[str, Any]) -> dict[str, float]:
+    """Return the part of the summary on volumes; nothing where none is finished."""
+    if not rows:
+        return {}
+    summary: dict[str, float] = {"volumes_seeds": len(rows)}
+    seeds = list(rows.values())
+    summary["volumes_dense_auc"] = round(statistics.mean(row["dense"] for row in seeds), 4)
+    for scheme in VOLUME_SCHEMES:
+        for key in ("ours", "scheme", "weights", "svd"):
+            summary[f"volumes_{scheme}_{key}_auc"] = round(statistics.mean(row[scheme][key] for row in seeds), 4)
+        lost = [row["dense"] - row[scheme]["ours"] for row in seeds]
+        summary[f"volumes_{scheme}_untuned_loss"] = round(statistics.mean(lost), 4)
+        if len(lost) > 1:
+            summary[f"volumes_{scheme}_untuned_loss_std"] = round(statistics.stdev(lost), 4)
+        for key in ("macs", "ours_share"):
+            name = key.removeprefix("ours_")
+            summary[f"volumes_{scheme}_{name}"] = round(statistics.mean(row[scheme][key] for row in seeds), 3)
     return summary
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compress trained networks, beside the weight-space SVD.")
-    parser.add_argument("networks", nargs="*", help=f"of {', '.join(NETWORKS)}; all where none is given")
+    parser.add_argument("networks", nargs="*", help=f"of {', '.join(OF_IMAGES)}; all where none is given")
     parser.add_argument("--seeds", type=int, help="how many seeds; each network's own number where left out")
     parser.add_argument("--predict", action="store_true", help="compare predictions with random choices")
     given = parser.parse_args()
-    finished = json.loads(read_text(FINISHED)) if FINISHED.is_file() else {}
-    for name in given.networks or NETWORKS:
+    for name in given.networks or (PREDICTED if given.predict else OF_IMAGES):
         for seed in range(given.seeds or NETWORKS[name].seeds):
-            key = f"predict-{name}-{seed}" if given.predict else f"{name}-{seed}"
-            if key in finished:
-                continue
-            finished[key] = (predict if given.predict else measure)(name, seed)
-            write_json(FINISHED, finished)
+            part, work = (PARTS["predictions"], predict) if given.predict else (PARTS["networks"], measure)
+            key = f"{name}-{seed}"
+            for row in work(name, seed, part.read().get(key, {})):
+                part.write(key, row)
+    finished = {name: part.read() for name, part in PARTS.items()}
     summary = summarize(finished)
     record_result(
         RESULT,
         summary=summary,
-        details={**finished, **({"esrgan": json.loads(read_text(ESRGAN))} if ESRGAN.is_file() else {})},
+        details=finished,
         command="python benchmarks/compress.py; python benchmarks/compress.py --predict; "
-        "python benchmarks/compress_esrgan.py",
-        n=len(finished),
+        "python benchmarks/compress_esrgan.py; python benchmarks/compress_volumes.py; "
+        "python benchmarks/compress_time.py",
+        n=sum(map(len, finished.values())),
         packages=("onnxruntime",),
     )
     print(json.dumps(summary, indent=1))

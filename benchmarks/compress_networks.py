@@ -2,16 +2,18 @@
 
 5,000 training images are held out of every run, for the choices; the test set is left for ``compress.py`` to read once.
 
-    CRUCIFORM_DATA=DIR python benchmarks/compress_networks.py             train all, into build/compress; can be resumed
+    CRUCIFORM_DATA=DIR python benchmarks/compress_networks.py             train all, in the cache folder; can be resumed
     CRUCIFORM_DATA=DIR python benchmarks/compress_networks.py vgg16       one of them
 """
 
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
+from finished_rows import kept_folder
 from torch import Tensor, nn
 
 import cruciform
@@ -19,29 +21,38 @@ from cruciform.cli.shared.run_progress import make_observer
 from cruciform.sources.build_network import build_network
 
 ROOT = Path(__file__).parents[1]
-RUNS = ROOT / "build" / "compress"
+RUNS = kept_folder("compress")
 VGG16 = (64, 64, "pool", 128, 128, "pool", 256, 256, 256, "pool", 512, 512, 512, "pool", 512, 512, 512, "pool")
 HELD_OUT = "data.holdout=5000"
 # The recipe of the peers' CIFAR networks, in the epochs that two cores can train.
-SHORT = ("epochs=4", "batch_size=256", "ema=0.98", "optimizer.lr=0.1", HELD_OUT)
+SHORT = ("epochs=5", "ema=0.99", "optimizer.lr=0.1", HELD_OUT)
 
 TINY = (
     'kind="folder", path="tinyimagenet100", short_side=32, holdout=5000, '
     "mean=[122.5, 114.3, 101.4], std=[70.6, 68.6, 72.0]"
 )
+VOLUMES = (
+    "model.options={widen_factor=0.5, conv1_t_size=3, conv1_t_stride=2, no_max_pool=true}",
+    "data.path=adrenalmnist3d.npz",
+    "optimizer.lr=3e-3",
+    "epochs=12",
+    "evaluation={auc=true, batch_size=32, epochs=12}",
+)
+"""The trained 3-D ResNet-18 of volumes_training.py."""
 
 
 class Vgg16(nn.Module):
-    """VGG-16 with batch norm and one linear layer, for 32×32 images: 313 million MACs."""
+    """VGG-16 with batch norm and one linear layer, for 32×32 images: 313 million MACs at full width."""
 
-    def __init__(self, num_classes: int = 10) -> None:
+    def __init__(self, num_classes: int = 10, width: float = 1.0) -> None:
         super().__init__()
         self.features = nn.Sequential()
         c = 3
-        for d in VGG16:
-            if isinstance(d, str):
+        for item in VGG16:
+            if isinstance(item, str):
                 self.features.append(nn.MaxPool2d(2))
             else:
+                d = round(width * item)
                 self.features.extend([nn.Conv2d(c, d, 3, padding=1, bias=False), nn.BatchNorm2d(d), nn.ReLU()])
                 c = d
         self.head = nn.Linear(c, num_classes)
@@ -88,7 +99,14 @@ NETWORKS: dict[str, Trained] = {
             f"data={{{TINY}}}",
         ),
     ),
+    "volumes": Trained("modern_volumes", VOLUMES, seeds=3),
+    "cifar_fast_narrow": Trained("cifar_fast_cifar10", ("epochs=4", "model.options={widths=[44, 176, 176]}", HELD_OUT)),
+    "vgg16_narrow": Trained("modern_cifar10", SHORT, partial(Vgg16, width=0.25)),
 }
+
+PREDICTED = ("cifar_fast_narrow", "vgg16_narrow")
+"""Those that predicted and real losses of many random choices are compared on: quickly trained and compressed."""
+OF_IMAGES = [name for name in NETWORKS if name not in {"volumes", *PREDICTED}]
 
 
 def run_of(name: str, seed: int) -> Path:

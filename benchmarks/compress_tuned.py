@@ -2,7 +2,7 @@
 
 Goes on from what ``compress.py`` has compressed: each network is tuned by labels and by the original's outputs, with
 5,000 training images held out; then quantized for ONNX Runtime, beside the dense network. The test set is read once for
-each network that is reported. What is finished is kept in build/compress; results/compress-tuned.json holds it.
+each network that is reported. What is finished is kept in the cache folder; results/compress-tuned.json holds it.
 
     CRUCIFORM_DATA=DIR python benchmarks/compress_tuned.py                      all that is compressed
     CRUCIFORM_DATA=DIR python benchmarks/compress_tuned.py cifar_fast --budget 45 --epochs 1
@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from compress import BUDGETS, SIZE, compressed_of, on_test_set, say
-from compress_networks import NETWORKS, ROOT, RUNS, run_of, trained
+from compress import BUDGETS, PARTS, SIZE, compressed_of, on_test_set, read_compressed, say
+from compress_networks import NETWORKS, OF_IMAGES, ROOT, RUNS, run_of, trained
+from finished_rows import FinishedRows
 from torch import nn
 
 import cruciform
@@ -28,21 +29,19 @@ from cruciform.compression.finetune import finetuning_recipe
 from cruciform.deployment.search.build import Build, EngineSettings, build_engine
 from cruciform.deployment.search.layer_forms import forms_of_layers
 from cruciform.deployment.targets.target import TARGETS
-from cruciform.files import read_text, write_json
 from cruciform.measure.record import record_result
 from cruciform.training.engine.sample_images import prepared_batches, sample_images
 
-RESULT, FINISHED = ROOT / "results" / "compress-tuned.json", RUNS / "finished-tuned.json"
+RESULT = ROOT / "results" / "compress-tuned.json"
+ROWS = FinishedRows(RUNS / "finished-tuned", RESULT)
 INT8 = "onnxruntime-int8"
 CALIBRATION = 300
 
 
-def tune(name: str, seed: int, budget: int, epochs: int, original: nn.Module) -> nn.Module:
-    """Tune a compressed network, or read the run where it is tuned already."""
+def tune(name: str, seed: int, model: nn.Module, original: nn.Module, run: Path, epochs: int) -> nn.Module:
+    """Tune a network that was made of the original, or read the run where it is tuned already."""
     network = NETWORKS[name]
-    model = cruciform.load(compressed_of(name, seed, budget), trained(name, seed))
     recipe = finetuning_recipe(cruciform.load_recipe(network.recipe, [*network.changes, f"seed={seed}"]), epochs)
-    run = Path(f"{compressed_of(name, seed, budget)}-tuned-{epochs}")
     return cruciform.distill(recipe, run, model=model, teacher=original, observers=[make_observer()])
 
 
@@ -72,7 +71,8 @@ def _test_recipe(name: str) -> Any:
 def measure(name: str, seed: int, budget: int, epochs: int) -> dict[str, Any]:
     """Tune one compressed network and quantize it."""
     original = trained(name, seed).eval()
-    tuned = tune(name, seed, budget, epochs, original)
+    made = read_compressed(name, seed, budget)
+    tuned = tune(name, seed, made, original, Path(f"{compressed_of(name, seed, budget)}-tuned-{epochs}"), epochs)
     found = {
         "epochs": epochs,
         "dense": on_test_set(name, original),
@@ -84,20 +84,24 @@ def measure(name: str, seed: int, budget: int, epochs: int) -> dict[str, Any]:
 
 
 def summarize(finished: Mapping[str, Any]) -> dict[str, float]:
-    """Return the flat summary of all that is finished."""
+    """Return the flat summary of all that is finished: with flip TTA, and plain as int8 is."""
     summary: dict[str, float] = {}
-    for name in NETWORKS:
+    for name in OF_IMAGES:
         for budget in BUDGETS:
             rows = [row for key, row in finished.items() if key.startswith(f"{name}-") and key.endswith(f"-{budget}")]
             if not rows:
                 continue
-            lost = [row["dense"]["top1"] - row["tuned"]["top1"] for row in rows]
+            longest = max(row["epochs"] for row in rows)
+            rows = [row for row in rows if row["epochs"] == longest]  # earlier looks took fewer
+            lost = [row["dense"]["flip_tta"] - row["tuned"]["flip_tta"] for row in rows]
+            plain = [row["dense"]["top1"] - row["tuned"]["top1"] for row in rows]
             int8 = [row["dense"]["top1"] - row["int8"]["tuned"]["top1"] for row in rows]
             dense = [row["dense"]["top1"] - row["int8"]["dense"]["top1"] for row in rows]
             share = [row["int8"]["tuned"]["seconds"] / row["int8"]["dense"]["seconds"] for row in rows]
             summary[f"{name}_{budget}_tuned_seeds"] = len(rows)
             summary[f"{name}_{budget}_tuned_epochs"] = rows[0]["epochs"]
             summary[f"{name}_{budget}_tuned_loss"] = round(statistics.mean(lost), 2)
+            summary[f"{name}_{budget}_tuned_loss_plain"] = round(statistics.mean(plain), 2)
             summary[f"{name}_{budget}_int8_loss"] = round(statistics.mean(int8), 2)
             summary[f"{name}_{budget}_int8_time_of_dense_int8"] = round(statistics.mean(share), 3)
             summary[f"{name}_dense_int8_loss"] = round(statistics.mean(dense), 2)
@@ -106,18 +110,20 @@ def summarize(finished: Mapping[str, Any]) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Fine-tune and quantize compressed networks.")
-    parser.add_argument("networks", nargs="*", help=f"of {', '.join(NETWORKS)}; all where none is given")
+    parser.add_argument("networks", nargs="*", help=f"of {', '.join(OF_IMAGES)}; all where none is given")
     parser.add_argument("--budget", type=int, action="append", help="of 60, 45 and 35; all where none is given")
+    parser.add_argument("--seeds", type=int, help="how many seeds; each network's own number where left out")
     parser.add_argument("--epochs", type=int, default=3)
     given = parser.parse_args()
-    finished = json.loads(read_text(FINISHED)) if FINISHED.is_file() else {}
-    for name in given.networks or NETWORKS:
-        for seed in range(NETWORKS[name].seeds):
+    compressed = PARTS["networks"].read()
+    for name in given.networks or OF_IMAGES:
+        for seed in range(given.seeds or NETWORKS[name].seeds):
             for budget in given.budget or BUDGETS:
                 key = f"{name}-{seed}-{budget}"
-                if key not in finished and compressed_of(name, seed, budget).is_dir():
-                    finished[key] = measure(name, seed, budget, given.epochs)
-                    write_json(FINISHED, finished)
+                is_known = ROWS.read().get(key, {}).get("epochs") == given.epochs
+                if not is_known and str(budget) in compressed.get(f"{name}-{seed}", {}).get("budgets", {}):
+                    ROWS.write(key, measure(name, seed, budget, given.epochs))
+    finished = ROWS.read()
     record_result(
         RESULT,
         summary=summarize(finished),

@@ -11,6 +11,7 @@ root, ``deploy.md.in`` becomes ``docs/deploy.md``. It is Markdown with two addit
   ``counted.py``: what the library itself counts. The format is Python's.
 - Jinja2 repeats a row: ``{% for scheme in ["lr", "lr-join"] %}`` … ``{% endfor %}``, with ``{{ scheme }}`` in a
   reference too; ``rows("FILE")`` gives the rows of a file. Jinja2 comes with torch, and its loops need no explanation.
+  ``{% if recorded("FILE") %}`` leaves out what has no file of results yet.
 """
 
 import re
@@ -22,6 +23,7 @@ from typing import Any
 from counted import COUNTED, Result, read_file
 from jinja2 import Environment, StrictUndefined
 from paper_in_texts import PAPER, layers
+from table_in_texts import TRAINED
 
 ROOT = Path(__file__).parents[1]
 TEMPLATES = ROOT / "docs" / "templates"
@@ -69,7 +71,7 @@ def render(template: str) -> str:
     environment = Environment(  # noqa: S701  (Markdown is not escaped)
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
     )
-    text = environment.from_string(template).render(rows=rows, layers=layers, **PAPER)
+    text = environment.from_string(template).render(rows=rows, layers=layers, **PAPER, **TRAINED)
     return REFERENCE.sub(look_up, text)
 
 

@@ -6,6 +6,7 @@ python benchmarks/pictures.py
 import json
 from pathlib import Path
 
+import compress_picture
 import cross_picture
 import volumes_picture
 
@@ -51,6 +52,7 @@ def draw_accuracies() -> None:
 def main() -> None:
     draw_speeds()
     draw_accuracies()
+    compress_picture.main()
     volumes_picture.main()
     cross_picture.PICTURE.write_text(cross_picture.draw(), "utf-8")
 

@@ -12,9 +12,10 @@ from cruciform.training.experiments.race import Finish
 SPEEDS = Path(__file__).parents[1] / "results" / "training-speed.json"
 
 
-def speed_name(network: str, precision: str) -> str:
+def speed_name(network: str, precision: str, norm: str = "none") -> str:
     """Returns how the speed of a network is recorded: bfloat16, what the recipes ask for, goes without saying."""
-    return network if precision == "bf16" else f"{network}_{precision}"
+    named = network if norm == "none" else f"{network}_norm"
+    return named if precision == "bf16" else f"{named}_{precision}"
 
 
 def at_quiet_speed(finish: Finish) -> Finish:
@@ -23,7 +24,8 @@ def at_quiet_speed(finish: Finish) -> Finish:
     Where its speed is not known yet, with those that passed, and says so.
     """
     speeds = json.loads(SPEEDS.read_text("utf-8"))["summary"] if SPEEDS.is_file() else {}
-    name = speed_name(finish.recipe["model"]["name"], finish.recipe["precision"])
+    model = finish.recipe["model"]
+    name = speed_name(model["name"], finish.recipe["precision"], model["options"].get("norm", "none"))
     speed = speeds.get(f"{name}_images_per_second")
     if speed is None:
         print(f"{name}: {SPEEDS.name} has no speed of it; its times are those that passed, beside whatever else ran")

@@ -10,24 +10,17 @@ a suite is what the others are compared with. Where the time goes is shown besid
 
 import argparse
 import json
-import time
 from pathlib import Path
 from typing import Any
 
 import cifar10
 import imagenette
-import torch
 from quiet_speeds import speed_name
-from torch.profiler import ProfilerActivity, profile
+from step_times import time_steps
 
-from cruciform.data.loader import Batch
-from cruciform.measure import macs
 from cruciform.measure.record import hardware, record_result, today
-from cruciform.training.engine.learner import Learner
 from cruciform.training.recipe.cookbook import load_recipe
 from cruciform.training.recipe.recipe import Recipe
-from cruciform.training.runtime.runtime import SingleProcess
-from cruciform.training.setup.recipe_network import build_model
 
 RESULT = Path(__file__).parents[1] / "results" / "training-speed.json"
 FAST = ("cifar_fast", "cifar_fast_lr", "cifar_fast_cross", "cifar_fast_lr3", "cifar_fast_lr3_wide")
@@ -42,83 +35,41 @@ SUITES: dict[str, dict[str, Recipe]] = {
         for name, (recipe, changes) in cifar10.SUITES["nin"].items()
     },
     "nin": {name: load_recipe(recipe, changes) for name, (recipe, changes) in cifar10.SUITES["nin"].items()},
+    "nin-norm": {
+        name: load_recipe(recipe, [*changes, "precision=bf16"])
+        for name, (recipe, changes) in cifar10.SUITES["nin-norm"].items()
+    },
     "imagenette": {name: load_recipe(f"{name}_ilsvrc", imagenette.CHANGES) for name in ("vgg11_gmp", "vgg11_gmp_lr")},
 }
-SIDES = {"nin": 30, "nin-fp32": 30, "imagenette": imagenette.SIDE}  # of images; 32 elsewhere
-STEPS = 500  # of a whole training: the first layer's biases have stopped learning by step 200
-KINDS = {
-    "convolution_backward": "convolutions, backward",
-    "mkldnn_convolution": "convolutions, forward",
-    "gelu": "activations",
-    "relu": "activations",
-    "threshold": "activations",
-    "hardswish": "activations",
-    "silu": "activations",
-    "batch_norm": "batch norm",
-    "max_pool": "poolings",
-    "fill_": "filling with zeros",
-    "zero_": "filling with zeros",
-    "cat": "concatenations",
-    "copy_": "copies",
-    "add": "additions",
-}
-
-
-def make_learner(recipe: Recipe, side: int) -> tuple[Learner, int]:
-    """Returns a learner of a recipe, and the MACs of its network."""
-    network = build_model(recipe.model, classes=10, seed=0)
-    counted = macs.profile(network, (3, side, side)).macs
-    return Learner(recipe, network, SingleProcess(torch.device("cpu"))), counted
-
-
-def where_time_goes(step: Any) -> dict[str, float]:
-    """Returns the share of a step's time that each kind of operation takes."""
-    with profile(activities=[ProfilerActivity.CPU]) as seen:
-        step()
-    shares: dict[str, float] = {}
-    events = seen.key_averages()
-    total = sum(event.self_cpu_time_total for event in events)
-    for event in events:
-        kind = next((kind for mark, kind in KINDS.items() if mark in event.key), "other")
-        shares[kind] = shares.get(kind, 0) + event.self_cpu_time_total / total
-    return {kind: round(share, 4) for kind, share in sorted(shares.items(), key=lambda item: -item[1])}
+SIDES = {"nin": 30, "nin-fp32": 30, "nin-norm": 30, "imagenette": imagenette.SIDE}  # of images; 32 elsewhere
 
 
 def measure(suite: str, rounds: int) -> tuple[dict[str, float], dict[str, Any]]:
     """Times the steps of all networks of a suite in turns; returns what the texts quote, and the details."""
     side = SIDES.get(suite, 32)
-    learners = {name: make_learner(recipe, side) for name, recipe in SUITES[suite].items()}
-    baseline = next(iter(learners))
-    size = learners[baseline][0].recipe.batch_size
-    images = torch.randint(0, 256, (size, 3, side, side), dtype=torch.uint8).to(memory_format=torch.channels_last)
-    batch = Batch(images, torch.randint(0, 10, (size,)), tuple(range(size)), size, size)
-    times: dict[str, list[float]] = {name: [] for name in learners}
-    for number in range(rounds + 1):
-        for name, (learner, _) in learners.items():
-            start = time.perf_counter()
-            learner.step(batch, 200 + number, 1.0, steps=STEPS)
-            if number:  # the first one warms up
-                times[name].append(time.perf_counter() - start)
-    best = {name: min(values) for name, values in times.items()}
+    recipes = SUITES[suite]
+    baseline = next(iter(recipes))
+    timed = time_steps(recipes, side, rounds)
+    size = recipes[baseline].batch_size
+    best = {name: min(one.seconds) for name, one in timed.items()}
     summary: dict[str, float] = {}
     details: dict[str, Any] = {}
-    for name, (learner, counted) in learners.items():
-        mac_ratio, time_ratio = counted / learners[baseline][1], best[name] / best[baseline]
+    for name, one in timed.items():
+        mac_ratio, time_ratio = one.macs / timed[baseline].macs, best[name] / best[baseline]
         summary |= {
             f"{name}_images_per_second": round(size / best[name], 1),
             f"{name}_realised": round(mac_ratio / time_ratio, 3),
         }
-        profiled = where_time_goes(lambda learner=learner: learner.step(batch, 200, 1.0, steps=STEPS))
         details[name] = {
-            "macs": counted,
+            "macs": one.macs,
             "side": side,
-            "seconds": times[name],
-            "shares": profiled,
+            "seconds": one.seconds,
+            "shares": one.shares,
             "date": today(),
             "hardware": hardware(),
         }
         print(f"{name}: {size / best[name]:.0f} images/s, {mac_ratio:.3f} of the MACs, {time_ratio:.3f} of the time, "
-              f"realised {mac_ratio / time_ratio:.2f}; {profiled}", flush=True)  # fmt: skip
+              f"realised {mac_ratio / time_ratio:.2f}; {one.shares}", flush=True)  # fmt: skip
     return summary, details
 
 

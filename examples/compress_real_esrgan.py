@@ -12,10 +12,11 @@ from pathlib import Path
 import cruciform
 
 sys.path.insert(0, str(Path(__file__).parent / "real_esrgan"))
-from pictures import enlarge, psnr, read_crops, side_by_side, ssim
+from pictures import enlarge, find_photographs, psnr, read_crops, side_by_side, ssim
 from rrdb_net import RrdbNet, real_esrgan
 
-# block=351: all layers at once, each fitted to the original's inputs. A few crops are too few for a fit in sequence.
+ALL = 351
+"""Layers fitted at once, each to the original's inputs. A few crops are too few for a fit in sequence."""
 QUICK = ("first", "blocks.*", "up1", "up2", "sharpen", "last")  # which keep dense, if it is to be quick
 
 
@@ -33,15 +34,15 @@ def main() -> None:
     if given.quick:
         original, whole = RrdbNet(blocks=1).eval(), original
         original.load_state_dict({name: whole.state_dict()[name] for name in original.state_dict()})
-    photographs = read_crops(given.photographs, 2 * given.crops, 32)
-    looked_at = read_crops(given.photographs, 8, 64, seed=1)
+    photographs = find_photographs(given.photographs)
+    looked_at = read_crops(photographs[1::2], 8, 64)
     wanted = enlarge(original, looked_at)
     found = cruciform.compress(
         original,
-        photographs[::2],
+        read_crops(photographs[::2], given.crops, 32),
         {"macs": given.budget} if given.quick else given.budget,
         options=cruciform.CompressOptions(
-            block=351, protect=QUICK if given.quick else (), state=f"{given.output}.state", on_progress=print
+            block=ALL, protect=QUICK if given.quick else (), state=f"{given.output}.state", on_progress=print
         ),
     )
     found.save(given.output)

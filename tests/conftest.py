@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import signal
 import warnings
 
 import pytest
@@ -11,6 +12,11 @@ from hypothesis import HealthCheck, settings
 from cruciform.coverage.worker import load_torchvision
 
 torch.set_num_threads(1)
+
+# A shell starts what runs in the background with SIGINT ignored, and nohup with SIGHUP; tests send both.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 settings.register_profile(
     "cruciform",

@@ -15,12 +15,16 @@ C1, C2 = 0.01**2, 0.03**2
 SUFFIXES = {".jpg", ".jpeg", ".png"}
 
 
-def read_crops(folder: Path, count: int, size: int, *, seed: int = 0) -> Tensor:
-    """Return square crops of photographs evenly spaced in a folder, one of each, RGB from 0 to 1."""
-    paths = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in SUFFIXES]
+def find_photographs(folder: Path) -> list[Path]:
+    """Return the photographs of a folder and of those in it, in order."""
+    return [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in SUFFIXES]
+
+
+def read_crops(paths: Sequence[Path], count: int, size: int) -> Tensor:
+    """Return square crops of evenly spaced photographs, one of each, RGB from 0 to 1."""
     if len(paths) < count:
-        raise SystemExit(f"{folder} has {len(paths)} photographs; {count} are needed")
-    random = np.random.default_rng(seed)
+        raise SystemExit(f"there are {len(paths)} photographs; {count} are needed")
+    random = np.random.default_rng(0)
     crops = []
     for number in range(count):
         pixels = np.asarray(Image.open(paths[number * len(paths) // count]).convert("RGB"))

@@ -10,6 +10,10 @@ the stride and dilation of the layer, and its padding is the layer's less what t
 longer than one tap along it, or to the first stage where none has. The owner strides, pads and dilates along
 the axis; all other stages must have one tap there. A plan without an inner non-linearity is therefore always
 equal to one dense convolution (but for biases inside: see ``LayerPlan.border_biases``).
+
+**Transposed convolutions** follow both: a window is then where one input is spread to in the output, and padding what
+is cropped there. A group with fewer taps along an axis than the stride would leave outputs that no input reaches, where
+the dense convolution has none: such plans are refused. Chains of 1-D filters (``sf``) have no such holes.
 """
 
 import json
@@ -134,6 +138,24 @@ class LayerPlan:
                 f"a convolution with groups={spec.groups} can only be one stage of one filter group: "
                 "concatenating several groups would reorder its channels"
             )
+        if spec.transposed:
+            self._refuse_holes()
+
+    def _refuse_holes(self) -> None:
+        """Raise if outputs of a transposed plan are reached by no input, though the dense convolution reaches them."""
+        for index, stage in enumerate(self.stages):
+            window = self.stage_spec(index)
+            whole = FilterGroup(window.kernel, stage.filters)
+            for group in stage.groups:
+                for axis in range(window.rank):
+                    missing = len(phases(window, whole, axis) - phases(window, group, axis))
+                    if missing:
+                        step = window.stride[axis]
+                        raise PlanError(
+                            "a transposed convolution, in whose output these filters would leave holes "
+                            f"([{group}]: {missing} of {step} positions along axis {axis}); filters in sequence leave "
+                            "none: write the scheme as 'lr or sf'"
+                        )
 
     def _claim(self, owners: list[int], index: int) -> None:
         """Assign to a later stage the axes along which it filters, by the ownership rule."""
@@ -177,7 +199,8 @@ class LayerPlan:
         """
         self.spec.check_rank(output_size)
         # Where the first stage owns all axes, every stage works at the size of the output.
-        input_size = self.spec.input_size(output_size) if any(self.owners) else output_size
+        owned_later = any(self.owners) or self.spec.transposed
+        input_size = self.spec.input_size(output_size) if owned_later else output_size
         return self._macs(input_size, output_size, count)
 
     def macs_from_input(self, input_size: Sequence[int], *, count: CountRule = "mul_add") -> int:
@@ -212,9 +235,11 @@ class LayerPlan:
         )
 
     def _positions(self, stage: int, input_size: Sequence[int], output_size: Sequence[int]) -> int:
-        # Along an axis that a later stage owns, this stage still sees the size of the layer's input.
+        # Along an axis that a later stage owns, this stage still sees the size of the layer's input. A transposed
+        # stage does its work once for each of its inputs, any other for each of its outputs.
+        last = stage - self.spec.transposed
         return prod(
-            after if owner <= stage else before
+            after if owner <= last else before
             for before, after, owner in zip(input_size, output_size, self.owners, strict=True)
         )
 
@@ -237,6 +262,8 @@ class LayerPlan:
             groups=spec.groups,
             bias=self.stages[stage].bias,
             padding_mode=spec.padding_mode,
+            transposed=spec.transposed,
+            output_padding=here(spec.output_padding, 0),
         )
 
     @property
@@ -258,12 +285,19 @@ class LayerPlan:
     def border_biases(self) -> Ints:
         """The stages whose biases are cut off at the border, because a later stage pads with zeros.
 
-        Only where these biases are all zero is the plan equal to one dense convolution at the border too.
+        Only where these biases are all zero is the plan equal to one dense convolution at the border too. Those of
+        transposed convolutions are also added up differently from one output to the next, where windows overlap.
         """
         if self.spec.padding_mode != "zeros":
             return ()
-        last = max((index for index in range(len(self.stages)) if self._pads(index)), default=0)
+        touches = self._filters if self.spec.transposed else self._pads
+        last = max((index for index in range(len(self.stages)) if touches(index)), default=0)
         return tuple(index for index, stage in enumerate(self.stages) if index < last and stage.bias)
+
+    def _filters(self, stage: int) -> bool:
+        """Return whether a stage does more than a pointwise convolution."""
+        spec = self.stage_spec(stage)
+        return max(*self.stages[stage].extents, *spec.stride) > 1 or any(map(any, (*spec.padding, spec.output_padding)))
 
     def _pads(self, stage: int) -> bool:
         """Return whether a group of the stage reads beyond its input: by the layer's padding, or out of its window."""
@@ -332,6 +366,13 @@ def group_padding(spec: ConvSpec, group: FilterGroup) -> Pads:
         rest = window - span(group.kernel[axis], group.dilation[axis]) - offset
         pads.append((before - offset * tap, after - rest * tap))
     return tuple(pads)
+
+
+def phases(spec: ConvSpec, group: FilterGroup, axis: int) -> set[int]:
+    """Return at which positions within a step of the stride a group of a stage has taps along an axis."""
+    first = embedding_offset(spec.kernel[axis], group.kernel[axis], group.dilation[axis])
+    taps = (first + tap * group.dilation[axis] for tap in range(group.kernel[axis]))
+    return {tap * spec.dilation[axis] % spec.stride[axis] for tap in taps}
 
 
 def _read_stage(data: Mapping[str, Any]) -> Stage:

@@ -25,12 +25,17 @@ networks. Members without a name of their own are written with their options, wh
 ``cross:block=16``.
 
 ``sf:rank=64`` and ``thin:rank=64`` approximate trained kernels, ``[1×k: 64] → [k×1: d]`` and ``[k×k: 64] → [1×1: d]``;
-only their last stage has a bias.
+only their last stage has a bias. ``sf:rank=50%`` has half as many filters as the layer has outputs, in whole blocks of
+8.
+
+``cross3 or sf`` is the first of several that applies to a layer: ``sf`` for transposed convolutions with a stride, in
+whose outputs ``cross3`` would leave holes.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from cruciform.errors import PlanError, SpecError
 from cruciform.plan import FilterGroup, LayerPlan, Stage
@@ -38,11 +43,18 @@ from cruciform.registry import Registry
 from cruciform.spec import MAX_RANK, ConvSpec, Ints
 
 Scheme: TypeAlias = Callable[[ConvSpec], LayerPlan]
+Made = TypeVar("Made")
 
 SCHEMES: Registry[Scheme] = Registry("scheme", group="cruciform.schemes")
 PLANE_SHAPES = "planes"
 DENSE = "full"
 """The scheme that changes nothing."""
+RANK_BLOCK = 8
+"""Ranks that are fractions are rounded to so many filters, which engines compute at once."""
+OR = " or "
+"""Between schemes of which the first counts that applies to a layer."""
+WITHOUT_PLAN = ("grouped", "separable", "bottleneck")
+"""What only networks are built with: ``models/efficient_layers.py``."""
 
 
 @SCHEMES.register(DENSE)
@@ -60,11 +72,11 @@ def separable(spec: ConvSpec) -> LayerPlan:
     return LayerPlan(spec, tuple(Stage((FilterGroup(line, spec.out_channels),), spec.bias) for line in lines))
 
 
-def separable_of_rank(*, rank: int) -> Scheme:
+def separable_of_rank(*, rank: int | float) -> Scheme:
     """Return a scheme of 1-D filters in sequence with few channels between them: ``[1×k: rank] → [k×1: d]`` in 2-D.
 
     Args:
-        rank: Filters of every stage but the last.
+        rank: Filters of every stage but the last; a float is a fraction of the layer's output channels.
     """
     _refuse_rank("sf", rank)
 
@@ -72,31 +84,44 @@ def separable_of_rank(*, rank: int) -> Scheme:
         stages = separable(spec).stages
         if len(stages) == 1:
             raise PlanError(f"sf:rank={rank} needs a kernel that is longer than 1 along two axes; {spec} is not")
-        inner = [Stage((FilterGroup(stage.groups[0].kernel, rank),), bias=False) for stage in stages[:-1]]
+        few = _filters_of(rank, spec)
+        inner = [Stage((FilterGroup(stage.groups[0].kernel, few),), bias=False) for stage in stages[:-1]]
         return LayerPlan(spec, (*inner, stages[-1]))
 
     return scheme
 
 
-def thin(*, rank: int) -> Scheme:
+def thin(*, rank: int | float) -> Scheme:
     """Return a scheme of few full filters with a join after them: ``[k×k: rank] → [1×1: d]``.
 
     Args:
-        rank: How many full filters.
+        rank: How many full filters; a float is a fraction of the layer's output channels.
     """
     _refuse_rank("thin", rank)
 
     def scheme(spec: ConvSpec) -> LayerPlan:
         _refuse_groups(spec, "thin")
-        few = Stage((FilterGroup(spec.kernel, rank),), bias=False)
+        few = Stage((FilterGroup(spec.kernel, _filters_of(rank, spec)),), bias=False)
         return LayerPlan(spec, (few, Stage((FilterGroup((1,) * spec.rank, spec.out_channels),), spec.bias)))
 
     return scheme
 
 
-def _refuse_rank(scheme: str, rank: int) -> None:
-    if rank < 1:
-        raise PlanError(f"the rank of {scheme} must be at least 1; got {rank}")
+def _refuse_rank(scheme: str, rank: int | float) -> None:
+    if not (0 < rank < float("inf") if isinstance(rank, float) else rank >= 1):
+        raise PlanError(f"the rank of {scheme} must be at least 1, or a percentage above 0%; got {rank}")
+
+
+def _filters_of(rank: int | float, spec: ConvSpec) -> int:
+    """Return a rank as a number of filters; fractions give whole blocks, where there is one."""
+    if isinstance(rank, int):
+        return rank
+    wanted = rank * spec.out_channels
+    return max(1, round(wanted / RANK_BLOCK) * RANK_BLOCK or round(wanted))
+
+
+def _read_rank(text: str) -> int | float:
+    return float(text[:-1]) / 100 if text.endswith("%") else int(text)
 
 
 def cross(
@@ -177,7 +202,7 @@ def make_plan(spec: ConvSpec, scheme: str | Scheme = "lr") -> LayerPlan:
 
 
 _Readers: TypeAlias = dict[str, Callable[[str], Any]]
-_RANK: _Readers = {"rank": int}
+_RANK: _Readers = {"rank": _read_rank}
 FAMILIES: dict[str, tuple[Callable[..., Scheme], _Readers, str]] = {
     "cross": (
         cross,
@@ -185,16 +210,24 @@ FAMILIES: dict[str, tuple[Callable[..., Scheme], _Readers, str]] = {
          "shapes": lambda value: value.split("+")},
         "width=0.5, full=0.25, block=16, join, join=kx1 or shapes=kx1+1xk, separated by commas: 'cross:full=0.25,join'",
     ),
-    "sf": (separable_of_rank, _RANK, "'sf:rank=64'"),
-    "thin": (thin, _RANK, "'thin:rank=64'"),
+    "sf": (separable_of_rank, _RANK, "'sf:rank=64' or 'sf:rank=50%'"),
+    "thin": (thin, _RANK, "'thin:rank=64' or 'thin:rank=50%'"),
 }  # fmt: skip
 """By name: the function that returns a member, how its options are read, and how they are written."""
 
 
 @lru_cache
 def find_scheme(text: str) -> Scheme:
-    """Return the scheme of a name, or the member of a family that is written as ``cross:full=0.25,join``."""
+    """Return the scheme of a name, a member of a family as ``cross:full=0.25,join``, or the first that applies."""
+    if OR in text:
+        return first_that_applies(tuple(map(find_scheme, text.split(OR))))
     family, colon, options = text.partition(":")
+    if family in WITHOUT_PLAN:
+        raise PlanError(
+            f"{text!r} has norms and activations inside, so it has no plan, and no convolution can be converted to it. "
+            "Build the network with it: create_model('cifar_fast', schemes=...), create_model('vgg11_gmp', scheme=...) "
+            "or, for networks of other libraries, the option convolutions=..."
+        )
     if not colon or family not in FAMILIES:
         return SCHEMES.get(text)
     make, readers, written = FAMILIES[family]
@@ -208,6 +241,18 @@ def find_scheme(text: str) -> Scheme:
                 f"the scheme {text!r} has an unknown or invalid option {option!r}; write {written}"
             ) from None
     return make(**chosen)
+
+
+def first_that_applies(functions: Sequence[Callable[[ConvSpec], Made]]) -> Callable[[ConvSpec], Made]:
+    """Return a function that tries several on a convolution until one does not raise a ``PlanError``."""
+
+    def make(spec: ConvSpec) -> Made:
+        for each in functions[:-1]:
+            with suppress(PlanError):
+                return each(spec)
+        return functions[-1](spec)
+
+    return make
 
 
 def _refuse_groups(spec: ConvSpec, scheme: str) -> None:

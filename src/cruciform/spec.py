@@ -7,6 +7,7 @@ window along one axis. An *axis* is a spatial axis, numbered from 0; ``rank`` is
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import prod
+from operator import ge
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from cruciform.errors import ShapeError, SpecError
@@ -17,6 +18,7 @@ PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
 CountRule = Literal["mul_add", "paper"]
 
 MAX_RANK = 3
+ONLY_TRANSPOSED = frozenset({"transposed", "output_padding"})
 
 
 def span(kernel: int, dilation: int) -> int:
@@ -41,6 +43,9 @@ class ConvSpec:
         groups: In how many independent parts the channels are convolved.
         bias: Whether each filter has a bias.
         padding_mode: What the padding is filled with, by torch's names.
+        transposed: Whether it is a transposed convolution, which spreads each input over a window of its output. Its
+            stride is the distance of neighboring windows there, and its padding is what the output is cropped by.
+        output_padding: What a transposed convolution adds at the end of each axis of its output.
     """
 
     in_channels: int
@@ -52,6 +57,8 @@ class ConvSpec:
     groups: int = 1
     bias: bool = True
     padding_mode: PaddingMode = "zeros"
+    transposed: bool = False
+    output_padding: Ints = (0,)
 
     if TYPE_CHECKING:  # what may be given is wider than what is kept
 
@@ -66,12 +73,14 @@ class ConvSpec:
             groups: int = 1,
             bias: bool = True,  # noqa: FBT001
             padding_mode: PaddingMode = "zeros",
+            transposed: bool = False,  # noqa: FBT001
+            output_padding: int | Sequence[int] = 0,
         ) -> None: ...
 
     def __post_init__(self) -> None:
         rank = _rank_of(self.kernel, self.stride, self.dilation, self.padding)
-        for name in ("kernel", "stride", "dilation"):
-            object.__setattr__(self, name, _per_axis(name, getattr(self, name), rank))
+        for name, least in (("kernel", 1), ("stride", 1), ("dilation", 1), ("output_padding", 0)):
+            object.__setattr__(self, name, _per_axis(name, getattr(self, name), rank, least))
         object.__setattr__(self, "padding", _paddings(self.padding, self.kernel, self.stride, self.dilation))
         c, d, groups = self.in_channels, self.out_channels, self.groups
         if not (type(c) is int and type(d) is int and type(groups) is int and c > 0 and d > 0 and groups > 0):
@@ -82,6 +91,22 @@ class ConvSpec:
             raise SpecError(f"bias must be True or False, not {self.bias!r}")
         if self.padding_mode not in get_args(PaddingMode):
             raise SpecError(f"padding_mode={self.padding_mode!r} is not one of {', '.join(get_args(PaddingMode))}")
+        if self.transposed is not False or any(self.output_padding):
+            self._check_transposed()
+
+    def _check_transposed(self) -> None:
+        if self.transposed is not True:
+            raise SpecError(
+                f"transposed={self.transposed!r} must be True or False, and True where there is an output_padding; got "
+                f"{self.output_padding}"
+            )
+        if self.padding_mode != "zeros":
+            raise SpecError(f"padding_mode={self.padding_mode!r}: a transposed convolution has no other than 'zeros'")
+        if any(map(ge, self.output_padding, map(max, self.stride, self.dilation))):
+            raise SpecError(
+                f"output_padding={self.output_padding} must be smaller than the stride {self.stride} or the dilation "
+                f"{self.dilation}"
+            )
 
     @property
     def rank(self) -> int:
@@ -102,6 +127,8 @@ class ConvSpec:
     def output_size(self, input_size: Sequence[int]) -> Ints:
         """Return the spatial size of the output, or raise if the kernel does not fit the input."""
         self.check_rank(input_size)
+        if self.transposed:
+            return self._transposed_output_size(input_size)
         sizes = []
         for n, reach, step, (before, after) in zip(input_size, self.span, self.stride, self.padding, strict=True):
             room = n + before + after - reach
@@ -113,9 +140,29 @@ class ConvSpec:
             sizes.append(room // step + 1)
         return tuple(sizes)
 
+    def _transposed_output_size(self, input_size: Sequence[int]) -> Ints:
+        sizes = tuple((n - 1) * step + last for n, step, last in zip(input_size, self.stride, self._lasts, strict=True))
+        if min(sizes) < 1:
+            raise ShapeError(
+                f"an input of {join_sizes(input_size)} has an output of {join_sizes(sizes)} after padding "
+                f"{self.padding} is cropped; it must be at least {join_sizes(self.input_size((1,) * self.rank))}"
+            )
+        return sizes
+
+    @property
+    def _lasts(self) -> Ints:
+        """What the last input along each axis of a transposed convolution adds to the output's extent."""
+        return tuple(
+            reach - before - after + more
+            for reach, (before, after), more in zip(self.span, self.padding, self.output_padding, strict=True)
+        )
+
     def input_size(self, output_size: Sequence[int]) -> Ints:
-        """Return the smallest spatial size of an input with this output size."""
+        """Return the smallest spatial size of an input with this output size, or a larger one if transposed."""
         self.check_rank(output_size)
+        if self.transposed:
+            steps = zip(output_size, self.stride, self._lasts, strict=True)
+            return tuple(max(1, 1 - (last - n) // step) for n, step, last in steps)
         return tuple(
             max(1, (n - 1) * step + reach - before - after)
             for n, reach, step, (before, after) in zip(output_size, self.span, self.stride, self.padding, strict=True)
@@ -125,16 +172,20 @@ class ConvSpec:
         """Return the multiply-accumulates of the dense convolution for an output of this spatial size."""
         self.check_rank(output_size)
         biases = self.out_channels * self.bias
-        return count_macs(self.params - biases, biases, prod(output_size), count)
+        positions = self.input_size(output_size) if self.transposed else output_size
+        return count_macs(self.params - biases, biases, prod(positions), count)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the spec as plain data, ready for JSON."""
-        return {field.name: _listed(getattr(self, field.name)) for field in fields(self)}
+        """Return the spec as plain data, ready for JSON; what only transposed ones have is left out elsewhere."""
+        names = (field.name for field in fields(self) if self.transposed or field.name not in ONLY_TRANSPOSED)
+        return {name: _listed(getattr(self, name)) for name in names}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "ConvSpec":
         """Return the spec that ``to_dict`` described; unknown or missing keys are refused."""
-        check_keys(data, {field.name for field in fields(cls)}, "a convolution", SpecError)
+        known = {field.name for field in fields(cls)}
+        is_transposed = isinstance(data, Mapping) and not ONLY_TRANSPOSED.isdisjoint(data)
+        check_keys(data, known if is_transposed else known - ONLY_TRANSPOSED, "a convolution", SpecError)
         return cls(**data)
 
     def check_rank(self, size: Sequence[int]) -> None:
@@ -183,7 +234,7 @@ def _rank_of(*values: object) -> int:
     return rank
 
 
-def _per_axis(name: str, value: object, rank: int) -> Ints:
+def _per_axis(name: str, value: object, rank: int, least: int) -> Ints:
     if type(value) is int:
         numbers: tuple[Any, ...] = (value,) * rank
     elif isinstance(value, (tuple, list)) and len(value) in (1, rank):
@@ -191,8 +242,8 @@ def _per_axis(name: str, value: object, rank: int) -> Ints:
     else:
         raise SpecError(f"{name}={value!r} must be one integer, or {rank}: one per axis")
     for number in numbers:
-        if type(number) is not int or number < 1:
-            raise SpecError(f"{name}={value!r} must be positive integers")
+        if type(number) is not int or number < least:
+            raise SpecError(f"{name}={value!r} must be {'positive integers' if least else 'integers of at least 0'}")
     return numbers
 
 

@@ -58,6 +58,7 @@ FLAGS = {
         "--protect",
         "--evaluate",
         "--finetune",
+        "--int8",
         "--weights",
         "--input",
         "--json",

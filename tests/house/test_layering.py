@@ -3,6 +3,7 @@
 import ast
 import tomllib
 from collections import Counter
+from functools import cache
 from graphlib import TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
@@ -36,6 +37,7 @@ def package_of(module: str) -> str:
     return ".".join(parts[:-1]) or parts[0]
 
 
+@cache
 def imports() -> list[tuple[Path, str]]:
     found = []
     for path in sorted(SOURCE.rglob("*.py")):

@@ -57,7 +57,7 @@ def test_warnings_of_the_site_are_errors() -> None:
 
 
 def test_the_readmes_code_prints_what_it_says() -> None:
-    code, output = re.search(r"```python\n(.*?)```\n```\n(.*?)```", README, re.DOTALL).groups()
+    code, output = re.search(r"```python\n((?:(?!```).)*)```\n```\n(.*?)```", README, re.DOTALL).groups()
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(code, "README", "exec"), {})  # noqa: S102

@@ -63,6 +63,7 @@ def test_a_failed_check_exits_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "0 of 1 rows equal" in result.output
 
 
+@pytest.mark.slow
 def test_doctor_ends_with_its_verdict(cruciform: Program) -> None:
     done = cruciform("doctor", "vgg11_gmp_lr_join", "--init", "paper-completed")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "trainable")
@@ -76,6 +77,7 @@ def test_doctor_exits_with_one_when_the_network_is_untrainable(init: str) -> Non
     assert done.stdout.splitlines()[-1].startswith("untrainable: the gradient")
 
 
+@pytest.mark.slow
 def test_doctor_draws_and_reads_images(cruciform: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     np.save(tmp_path / "images.npy", np.random.default_rng(0).normal(size=(2, 3, 32, 32)))

@@ -27,7 +27,7 @@ WORDS = {"compress_real_esrgan": ("{}", "--quick", "--crops", "2", "--budget", "
 def photographs(folder: Path) -> Path:
     """Write a few images of noise."""
     random = np.random.default_rng(0)
-    for number in range(8):
+    for number in range(16):
         Image.fromarray(random.integers(0, 255, (64, 64, 3), np.uint8)).save(folder / f"{number}.png")
     return folder
 

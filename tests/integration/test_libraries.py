@@ -26,21 +26,23 @@ ROOT = Path(__file__).parents[2]
 
 NETWORKS = [
     "torchvision:resnet18",
+    "timm:tf_efficientnet_b0",  # padding by the size of the input
+    "timm:vit_tiny_patch16_224",
+]
+SLOWER = [
     "torchvision:fasterrcnn_resnet50_fpn_v2",
     "torchvision:raft_small",
     "torchvision:r3d_18",
     "torchvision:deeplabv3_mobilenet_v3_large",
-    "timm:tf_efficientnet_b0",  # padding by the size of the input
     "timm:nfnet_l0",  # weights standardized and scaled
     "timm:resnetv2_50x1_bit",  # weights standardized
-    "timm:vit_tiny_patch16_224",
     "monai:UNet-3d",
     "monai:DenseNet121-2d",
     "monai:UNETR-3d",
 ]
 
 
-@pytest.mark.parametrize("reference", NETWORKS)
+@pytest.mark.parametrize("reference", [*NETWORKS, *(pytest.param(one, marks=pytest.mark.slow) for one in SLOWER)])
 def test_a_network_converts_with_the_same_shapes_and_the_promised_counts(reference: str) -> None:
     finding = examine(reference, "lr")
     assert finding.failure == ""
@@ -174,6 +176,7 @@ def test_all_networks_are_listed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # minutes on a busy machine
+@pytest.mark.soak
 def test_a_sample_of_sixty_networks_converts(tmp_path: Path) -> None:
     names = list_networks(("torchvision", "timm", "monai"))
     chosen = [names[index * len(names) // 60] for index in range(60)]

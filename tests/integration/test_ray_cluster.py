@@ -57,6 +57,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
         made.process.communicate(timeout=60)  # at the end of its input it takes down all nodes
 
 
+@pytest.mark.soak
 def test_training_goes_on_when_a_node_is_taken_away_and_the_driver_killed(cluster: Cluster, tmp_path: Path) -> None:
     recipe, run = write_recipe(tmp_path, EPOCHS), tmp_path / "run"
     words = (recipe, "--run", run, "--backend", "ray", "--resume")
@@ -78,6 +79,7 @@ def test_training_goes_on_when_a_node_is_taken_away_and_the_driver_killed(cluste
         assert seen == Counter(range(SAMPLES))
 
 
+@pytest.mark.soak
 def test_a_sweep_goes_on_when_a_worker_is_killed(tmp_path: Path) -> None:
     recipe, folder = write_recipe(tmp_path, 4), tmp_path / "sweep"
     process = subprocess.Popen(

@@ -20,7 +20,11 @@ SIZE = (1, 32, 32, 32)
 
 @pytest.mark.parametrize(
     ("name", "scheme"),
-    [("UNet", "planes"), *((name, "cross3") for name in ("UNet", "SegResNet", "DynUNet", "DenseNet121", "VNet"))],
+    [
+        ("UNet", "planes"),
+        *((name, "cross3") for name in ("UNet", "SegResNet", "DynUNet", "VNet")),
+        pytest.param("DenseNet121", "cross3", marks=pytest.mark.soak),
+    ],
 )
 def test_a_network_of_volumes_is_the_same_saved_loaded_and_deployed(name: str, scheme: str, tmp_path: Path) -> None:
     pytest.importorskip("monai")

@@ -1,14 +1,20 @@
 """Laws of the fit to a layer's outputs, over plans of any scheme, rank, stride, dilation and padding mode."""
 
+import itertools
+from collections.abc import Sequence
+from random import Random
+
 import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from strategies import inputs, plans
+from strategies import inputs, plans, specs
 
+from cruciform.compression.channel_order.shape_assignment import assign_shapes
 from cruciform.compression.fitting.input_patches import take_outputs, take_patches
 from cruciform.compression.fitting.moments import Moments, MomentSums
-from cruciform.compression.fitting.output_fit import OutputFit, fit_outputs
+from cruciform.compression.fitting.output_fit import OutputFit, fit_outputs, fit_quickly
+from cruciform.compression.fitting.output_problem import OutputProblem
 from cruciform.conversion.fit import fit_parameters
 from cruciform.errors import ConversionError
 from cruciform.nn.composite import CompositeConv
@@ -123,3 +129,48 @@ def test_a_single_patch_has_nothing_about_its_mean_and_is_fitted_all_the_same() 
     y = dense(plan, weight, torch.ones(1, dtype=torch.float64))(x).detach()
     found = fit_outputs(plan, moments_of(plan, x, y), weight)
     torch.testing.assert_close(fitted_layer(plan, found)(x), y)
+
+
+@st.composite
+def shapes_side_by_side(draw: st.DrawFn) -> LayerPlan:
+    """Filters of two or three shapes within the window, of any rank, without a join."""
+    spec = draw(specs())
+    count = draw(st.integers(2, 3))
+    assume(spec.out_channels >= count)
+    sizes = [tuple(draw(st.integers(1, extent)) for extent in spec.kernel) for _ in range(count)]
+    filters = [1] * (count - 1) + [spec.out_channels - count + 1]
+    return LayerPlan(spec, (Stage(tuple(map(FilterGroup, sizes, filters)), spec.bias),))
+
+
+@given(shapes_side_by_side(), st.data())
+def test_assigned_shapes_explain_as_much_as_any_order(plan: LayerPlan, data: st.DataObject) -> None:
+    spec = plan.spec
+    x = data.draw(inputs(plan))
+    weight = torch.randn(spec.out_channels, spec.in_channels, *spec.kernel, dtype=torch.float64)
+    y = dense(plan, weight, torch.zeros(spec.out_channels, dtype=torch.float64))(x).detach()
+    metric = torch.diag(torch.rand(spec.out_channels) + 0.1)
+    problem = OutputProblem(moments_of(plan, x, y), weight, centered=spec.bias, metric=metric)
+
+    def objective(order: Sequence[int]) -> float:
+        return problem.objective(problem.root @ fit_quickly(plan, problem, order=order).kernel.flatten(1))
+
+    assigned = objective(assign_shapes(plan, problem))
+    scale = float((problem.best.flatten(1) * problem.target).sum())
+    outputs = range(spec.out_channels)
+    for order in (outputs, *itertools.islice(itertools.permutations(outputs), 1, 30)):
+        assert assigned <= objective(order) + 1e-9 * scale
+
+
+@given(shapes_side_by_side(), st.randoms(use_true_random=False))
+def test_scrambled_filters_of_the_shapes_of_a_plan_are_met_exactly(plan: LayerPlan, random: Random) -> None:
+    spec = plan.spec
+    shaped = collapse_kernel(plan, CompositeConv(plan, dtype=torch.float64).stage_parameters()).weight.detach()
+    order = list(range(spec.out_channels))
+    random.shuffle(order)
+    weight = torch.empty_like(shaped)
+    weight[order] = torch.randn_like(shaped) * (shaped != 0)
+    patches = torch.randn(400, weight[0].numel(), dtype=torch.float64)
+    sums = MomentSums(patches.shape[1], len(weight))
+    sums.add(patches, patches @ weight.flatten(1).T)
+    problem = OutputProblem(sums.moments(), weight, centered=spec.bias)
+    assert fit_quickly(plan, problem, order=assign_shapes(plan, problem)).error < 1e-8 * problem.energy

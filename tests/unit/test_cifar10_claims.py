@@ -53,6 +53,7 @@ def test_the_spread_of_a_difference_is_that_of_a_single_pair_and_is_said_to_be(c
     found = {cifar10.DENSE: dense, cifar10.LOW_RANK: low_rank}
     assert cifar10.compare(found) == {
         "train_time_ratio": 0.87, "lowrank_behind": 0.5, "lowrank_behind_std": math.hypot(0.3, 0.4),
+        "lowrank_behind_standard_error": math.hypot(0.3, 0.4) / math.sqrt(4),
     }  # fmt: skip
     (line,) = cifar10.comparisons(found)
     assert line == (

@@ -120,6 +120,14 @@ def test_a_layer_that_only_mixes_channels_gets_no_identity() -> None:
         assert not torch.equal(layer.weight.flatten(1), torch.eye(4))
 
 
+def test_a_depthwise_layer_gets_no_identity_and_a_grouped_one_does() -> None:
+    depthwise, grouped = nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 8, 3, groups=4)
+    for layer in (depthwise, grouped):
+        initialize_(layer, "identity")
+    assert torch.count_nonzero(depthwise.weight) == depthwise.weight.numel()
+    assert torch.count_nonzero(grouped.weight) == 8
+
+
 def test_unknown_rules_and_activations_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="unknown initialization 'paper'. Did you mean"):
         initialize_(nn.ReLU(), "paper")

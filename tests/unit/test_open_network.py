@@ -130,6 +130,8 @@ def test_a_name_that_is_nothing_says_what_may_be_named() -> None:
 
 def test_a_module_is_taken_as_it_is() -> None:
     model = nn.Conv2d(3, 4, 3)
+    with pytest.raises(OptionError, match="not by a Conv2d; a module that you have needs no opening"):
+        open_network(model)  # type: ignore[arg-type]
     found = resolve_network(model, input_size=(3, 8, 8))
     assert found.model is model
     assert (found.origin, found.input_size) == ("module", (3, 8, 8))

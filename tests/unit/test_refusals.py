@@ -238,7 +238,7 @@ def test_a_forged_checkpoint_is_refused(tmp_path: Path, step: object, values: st
 
 
 @pytest.mark.parametrize("change", [{"step": 2}, {"step": "1"}, {"evaluated": -1}, {"loss": None}, {"bad_samples": "1"},
-                                    {"plateau": {"a": 1}}, {"other": 1}])  # fmt: skip
+                                    {"plateau": {"a": 1}}, {"other": 1}, {"switched": 1}])  # fmt: skip
 def test_a_progress_that_no_run_can_have_made_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     progress = {"step": 1, "evaluated": 0, "loss": 0.0, "samples": 0, "seconds": 0.0, "bad_steps": 0,
                 "bad_samples": [], "plateau": {}}  # fmt: skip

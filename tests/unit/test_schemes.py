@@ -140,3 +140,17 @@ def test_a_member_of_the_family_can_be_written_as_text(text: str, same: object) 
 def test_options_that_cross_has_not_are_refused_with_what_to_write(text: str) -> None:
     with pytest.raises(PlanError, match="write width=0.5, full=0.25, block=16, join"):
         make_plan(ConvSpec(8, 16, 3), text)
+
+
+@pytest.mark.parametrize(
+    ("text", "filters"), [("sf:rank=50%", 32), ("sf:rank=30%", 16), ("sf:rank=1%", 1), ("sf:rank=30", 30)]
+)
+def test_a_rank_may_be_a_percentage_in_whole_blocks(text: str, filters: int) -> None:
+    assert make_plan(ConvSpec(16, 64, 3), text).stages[0].filters == filters
+    assert make_plan(ConvSpec(16, 64, 3), text.replace("sf", "thin")).stages[0].filters == filters
+
+
+@pytest.mark.parametrize("text", ["sf:rank=0", "thin:rank=0%", "sf:rank=half", "sf:rank=50%%", "thin:rank=nan%"])
+def test_a_rank_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(PlanError, match=r"at least 1, or a percentage above 0%|write 'sf:rank=64' or 'sf:rank=50%'"):
+        make_plan(ConvSpec(16, 64, 3), text)

@@ -40,7 +40,8 @@ def bench(
     """Time networks in their fastest forms beside the fastest dense baseline.
 
     Args:
-        suite: The networks to compare: ``vgg``, ``nin``, ``volumes``, or a ``Suite`` of your own.
+        suite: The networks to compare: ``vgg``, ``nin``, ``volumes``, ``resnet``, ``compressed``, or a ``Suite`` of
+            your own.
         targets: The engines, by name.
         batches: The batch sizes.
         result: A .json file to record into, each comparison when it is done; others in it are kept.

@@ -67,7 +67,7 @@ def budget(
     """
     from cruciform.budgets.budget_plan import plan_budget
     from cruciform.budgets.budget_result import BudgetResult
-    from cruciform.budgets.network_time import time_network
+    from cruciform.budgets.network_time import DENSE_NETWORK, time_network
     from cruciform.budgets.survey import Valuation, list_candidates
     from cruciform.budgets.units.cost_unit import read_limits
     from cruciform.conversion.convert import FIT, convert
@@ -92,7 +92,7 @@ def budget(
     plan = plan_budget(dense, setting, limits, cache_folder() / "costs", valuation=valuation, on_progress=on_progress)
     conversion = convert(dense, plan.mapping or "full", init=FIT if trained else "auto", input_size=size)
     on_progress("the converted network beside the dense one")
-    times = time_network({"dense": (dense, {}), "chosen": (conversion.model, plan.forms)}, setting)
+    times = time_network({DENSE_NETWORK: (dense, {}), "chosen": (conversion.model, plan.forms)}, setting)
     about = {"network": opened.reference, **setting.about}
-    seconds, dense_seconds = times["chosen"].best, times["dense"].best
+    seconds, dense_seconds = times["chosen"].best, times[DENSE_NETWORK].best
     return BudgetResult(plan, conversion, seconds, dense_seconds, about, opened.base, opened.interface)

@@ -23,12 +23,14 @@ class CompressOptions:
     Attributes:
         count: Calibration images that are taken of a folder, recipe or run.
         protect: Name patterns of layers to keep dense.
-        block: Layers that are fitted by one pass of both networks; 1 is the most exact, more are faster in networks of
-            hundreds of layers.
+        block: Layers that are fitted in one pass of the compressed network; 1 is the most exact, more are faster in
+            networks of hundreds of layers.
         threads: Threads of the engine.
         rounds: How often candidates are timed, interleaved; the shortest time counts.
         finetune: Epochs of fine-tuning after the fit, by labels and by the original's outputs; 0: none. It needs a
             recipe or a run in place of images.
+        int8: A directory for an artifact in int8, of the int8 variant of the engine, beside the original in int8; None:
+            none is made.
         state: A folder from which a compression that was stopped is resumed; None: nothing is kept.
         on_progress: Called with what is being done.
     """
@@ -39,6 +41,7 @@ class CompressOptions:
     threads: int = 1
     rounds: int = 7
     finetune: int = 0
+    int8: str | Path | None = None
     state: str | Path | None = None
     on_progress: Callable[[str], None] | None = None
 
@@ -72,17 +75,15 @@ def compress(
     Raises:
         BudgetError: The budget can't be met.
     """
-    import time
-
     import torch
 
-    from cruciform.budgets.units.cost_unit import read_limits
     from cruciform.compression.calibration_inputs import calibration_images
-    from cruciform.compression.compress import CompressionOptions, Compressor
-    from cruciform.compression.compression_report import FITTED, ORIGINAL, CompressionReport, CompressionStage
+    from cruciform.compression.compress import CompressionOptions
     from cruciform.compression.compression_result import Compression
-    from cruciform.compression.finetune import find_training_data, finetune_, finetuning_recipe
-    from cruciform.data.transforms.whitening import cache_folder
+    from cruciform.compression.finetune import find_training_data
+    from cruciform.compression.pipeline import Pipeline
+    from cruciform.compression.quantize import int8_target
+    from cruciform.deployment.artifact import refuse_to_overwrite
     from cruciform.deployment.search.build import EngineSettings
     from cruciform.deployment.search.layer_forms import refuse_converted
     from cruciform.deployment.targets.target import TARGETS
@@ -90,52 +91,23 @@ def compress(
 
     options = options or CompressOptions()
     budgets = {"time": budget} if isinstance(budget, str) else dict(budget)
-    limits = read_limits(budgets)
     engine = TARGETS.get(target)
     opened = resolve_network(model)
     refuse_converted(opened.model, opened.reference)
+    int8 = None if options.int8 is None else Path(options.int8)
+    if int8 is not None:  # before minutes of work
+        int8_target(target)
+        refuse_to_overwrite(int8)
     recipe = find_training_data(opened, images) if options.finetune else None
     if images is None or isinstance(images, str | Path):
         inputs = calibration_images(opened, images, options.count)
     else:
         inputs = torch.as_tensor(images)
     size = tuple(inputs.shape[1:]) if opened.input_size is None else opened.input_size
-    on_progress = options.on_progress or (lambda what: None)
     setting = EngineSettings(engine, size, batch=batch, threads=options.threads, rounds=options.rounds)
     state = None if options.state is None else Path(options.state)
-    started = time.monotonic()
-    compressor = Compressor(
-        opened.model,
-        inputs,
-        setting,
-        cache_folder() / "costs",
-        CompressionOptions(
-            tuple(options.protect),
-            options.block,
-            state,
-            on_progress,
-        ),
-    )
-    compressed = compressor.compress(limits)
-    seconds = time.monotonic() - started
-
-    def judge(network: "nn.Module") -> float | None:
-        if evaluate is None:
-            return None
-        on_progress("the evaluation")
-        return float(evaluate(network))
-
-    made = compressed.conversion.model
-    stages = [CompressionStage(ORIGINAL, 0.0, judge(opened.model)), CompressionStage(FITTED, seconds, judge(made))]
-    if recipe is not None:
-        tuning = finetuning_recipe(recipe, options.finetune)
-        stages.append(
-            finetune_(made, opened.model, tuning, state, judge=judge, fitted=stages[-1], on_progress=on_progress)
-        )
-    about = {
-        "network": opened.reference,
-        **setting.about,
-        "images": len(inputs),
-        "budgets": {name: str(limit) for name, limit in budgets.items()},
-    }
-    return Compression(CompressionReport(compressed, tuple(stages), about), opened.base, opened.interface)
+    on_progress = options.on_progress or (lambda what: None)
+    how = CompressionOptions(tuple(options.protect), options.block, state, on_progress)
+    pipeline = Pipeline(opened, inputs, setting, how, evaluate)
+    report = pipeline.run(budgets, recipe=recipe, epochs=options.finetune, int8=int8)
+    return Compression(report, opened.base, opened.interface)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import nn
 
-from cruciform.budgets.solver import Layer, Solution, front, import_scipy, not_met, solve
+from cruciform.budgets.solving.solver import Layer, Solution, front, import_scipy, not_met, solve
 from cruciform.budgets.survey import Survey, Valuation, count_network, survey_network
 from cruciform.budgets.units.cost_unit import COST_UNITS, Limit, find_unit
 from cruciform.budgets.units.unit_seconds import SECONDS

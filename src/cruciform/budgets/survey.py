@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from cruciform.budgets.costs import CostTable, Kind, LayerCost, describe, measure_kind
-from cruciform.budgets.network_time import time_network
-from cruciform.budgets.solver import Layer, Option
+from cruciform.budgets.network_time import DENSE_NETWORK, time_network
+from cruciform.budgets.solving.solver import Layer, Option
 from cruciform.budgets.surroundings import find_poolings
 from cruciform.budgets.units.cost_unit import LayerRun, NetworkRun, all_units
 from cruciform.budgets.value import expected_energy, kept_energy
@@ -25,7 +25,7 @@ from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.search.choose import ProgressCallback
 from cruciform.errors import BudgetError, OptionError, PlanError
 from cruciform.measure.network_profile import LayerCount, Profile
-from cruciform.nn.inspect import spec_of
+from cruciform.nn.inspect import kernel_of, spec_of
 from cruciform.plan import FilterGroup, LayerPlan
 from cruciform.registry import did_you_mean
 from cruciform.schemes import CROSS_MEMBERS, DENSE, SCHEMES, make_plan
@@ -125,15 +125,15 @@ def survey_network(
     """
     rows, idle, counts, counted = _count(model, setting, valuation)
     _check_importances(valuation.importances, [name for row in rows for name in row.names])
-    times = time_network({"dense": (model, {})}, setting)
+    times = time_network({DENSE_NETWORK: (model, {})}, setting)
     yardstick = times[YARDSTICK].best if YARDSTICK in times else None
-    dense = _network_costs(NetworkRun(counted, times["dense"].best))
+    dense = _network_costs(NetworkRun(counted, times[DENSE_NETWORK].best))
     poolings = find_poolings(model, setting.input_size)
     measured: dict[Kind, CostTable] = {}
     layers, convolutions, tables = [], {}, {}
     for number, row in enumerate(rows, start=1):
         name = row.names[0]
-        spec, count = spec_of(model.get_submodule(name)), counts[name]  # type: ignore[arg-type]
+        spec, count = spec_of(model.get_submodule(name)), counts[name]
         # A layer that is called at several sizes, as a detection head, has another cost at each.
         kinds = [Kind(spec, (spec.in_channels, *size), poolings.get(name), maps) for maps, *size in count.inputs]
         wanted = valuation.candidates_of(name, spec)
@@ -143,7 +143,7 @@ def survey_network(
                 of_this = prefixed(on_progress, f"layer {number} of {len(rows)}")
                 schemes = list(dict.fromkeys((*known.costs, *known.problems, *wanted)))
                 measured[kind] = measure_kind(kind, schemes, setting, folder, on_progress=of_this).at(yardstick)
-        weight = model.get_parameter(f"{name}.weight").detach()
+        weight = kernel_of(model.get_submodule(name)).detach()
         # A kind's table also holds what other layers of the kind may become.
         costs = [{one: cost for one, cost in measured[kind].costs.items() if one in (DENSE, *wanted)} for kind in kinds]
         options = _options(name, spec, count, costs, partial(valuation.value_of, weight=weight))
@@ -166,7 +166,7 @@ def count_network(
     dense = _network_costs(NetworkRun(counted))
     least = dict(dense)
     for row in rows:
-        spec, count = spec_of(model.get_submodule(row.names[0])), counts[row.names[0]]  # type: ignore[arg-type]
+        spec, count = spec_of(model.get_submodule(row.names[0])), counts[row.names[0]]
         found = []
         for scheme in dict.fromkeys((DENSE, *valuation.candidates_of(row.names[0], spec))):
             with suppress(PlanError):  # not every scheme applies to every layer
@@ -181,7 +181,7 @@ def _count(
     model: nn.Module, setting: EngineSettings, valuation: Valuation
 ) -> tuple[list[LayerChange], tuple[str, ...], dict[str, LayerCount], Profile]:
     """Return convertible layers, those never called, and counts by layer and in all."""
-    report = plan_conversion(model, "lr", protect=valuation.protect, input_size=setting.input_size)
+    report = plan_conversion(model, "lr or sf", protect=valuation.protect, input_size=setting.input_size)
     counts = {row.name: row for row in report.counted.layers} if report.counted else {}
     planned = [row for row in report.layers if row.plan is not None]
     rows = [row for row in planned if row.names[0] in counts and counts[row.names[0]].inputs]

@@ -10,9 +10,8 @@ from cruciform.errors import DataError, OptionError
 from cruciform.networks.open_network import OpenedNetwork
 from cruciform.prediction.inputs import open_inputs
 from cruciform.prediction.predictor import read_preparation
-from cruciform.store.run_marker import is_run
 from cruciform.training.engine.sample_images import sample_images
-from cruciform.training.recipe.cookbook import list_recipes, load_recipe
+from cruciform.training.recipe.cookbook import load_recipe, names_recipe
 
 COUNT = 1024
 """Images, where the caller does not say how many."""
@@ -35,9 +34,7 @@ def calibration_images(opened: OpenedNetwork, data: str | Path | None, count: in
                 f"{opened.reference} comes without images: give a folder of images, a recipe or a run to calibrate on"
             )
         data = opened.reference
-    if is_run(Path(data)):
-        return torch.from_numpy(sample_images(Path(data), count))
-    if str(data) in list_recipes() or Path(data).suffix == ".toml":
+    if names_recipe(data):
         return torch.from_numpy(sample_images(load_recipe(data), count))
     return _from_folder(opened, str(data), count)
 

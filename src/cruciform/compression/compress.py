@@ -5,12 +5,14 @@
    (``budgets.costs``).
 3. The solver of budgets chooses the least total rise within the time. The chosen network is timed beside the dense one,
    and the time that is asked of the solver corrected until the measured time is what was wanted.
-4. The layers are fitted one after the other, each to what the original computes (``fitting.fit_network``).
+4. Where a layer's chosen shapes have no join, the original's channels are put into the order that suits them.
+5. The layers are fitted one after the other, each to what the original computes (``fitting.fit_network``).
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,24 +20,33 @@ from torch import Tensor, nn
 
 from cruciform.budgets.budget_plan import BudgetPlan, choose
 from cruciform.budgets.network_time import DENSE_NETWORK, time_network
-from cruciform.budgets.solver import import_scipy
+from cruciform.budgets.solving.solver import import_scipy
 from cruciform.budgets.survey import Survey, survey_network
 from cruciform.budgets.units.cost_unit import Limit
 from cruciform.budgets.units.unit_seconds import SECONDS
 from cruciform.compression.batching import inputs_at_once
+from cruciform.compression.channel_order.reordered_network import (
+    find_fixed_orders,
+    reorder_metrics,
+    reorder_network,
+)
+from cruciform.compression.channel_order.shape_assignment import has_shapes_side_by_side
 from cruciform.compression.compression_state import CompressionState, key_of
-from cruciform.compression.fitting.fit_network import FittedLayer, NetworkFit, fit_network_, takes_means
-from cruciform.compression.fitting.lockstep import Sampling
+from cruciform.compression.fitting.fit_network import FittedLayer, NetworkFit, fit_network_
+from cruciform.compression.fitting.layer_moments import Sampling
 from cruciform.compression.fitting.sensitivity import measure_sensitivity
-from cruciform.compression.predicted_rise import CLEARLY, RiseValuation, predict_rises, worth_timing
+from cruciform.compression.predicted_rise import CLEARLY, PredictedRises, RiseValuation, predict_rises, worth_timing
 from cruciform.compression.rank_candidates import list_rank_candidates
 from cruciform.conversion.convert import FIT, Conversion, convert, plan_conversion
 from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.search.choose import ProgressCallback
+from cruciform.deployment.search.clock import LEAST_SECONDS
 from cruciform.errors import BudgetError, OptionError
 from cruciform.measure.state_guard import in_mode
 from cruciform.nn.inspect import spec_of
-from cruciform.schemes import DENSE
+from cruciform.schemes import DENSE, make_plan
+from cruciform.spec import ConvSpec
+from cruciform.text.wording import listed
 
 if TYPE_CHECKING:
     from cruciform.deployment.targets.target import Engine
@@ -43,6 +54,8 @@ if TYPE_CHECKING:
 ATTEMPTS = 6
 CLOSE = 0.02
 """A measured time this much below the wanted one, as a fraction, is near enough."""
+LONG = 1.0
+"""Seconds that whole networks are timed for, at least: the choice hangs on each per cent of their times."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +64,7 @@ class CompressionOptions:
 
     Attributes:
         protect: Name patterns of layers to keep dense.
-        block: Layers that are fitted by one pass of both networks; 1 is the most exact, more are faster.
+        block: Layers that are fitted in one pass of the compressed network; 1 is the most exact, more are faster.
         state: A folder from which a compression that was stopped is resumed; None: nothing is kept.
         on_progress: Called with what is being done.
     """
@@ -72,6 +85,7 @@ class Compressed:
         fit: How well each layer reproduces the original's outputs.
         seconds: The time of a batch.
         dense_seconds: The same of the original, timed in the same rounds.
+        reordered: Layers whose output channels are in another order than the original's.
     """
 
     plan: BudgetPlan
@@ -79,6 +93,7 @@ class Compressed:
     fit: NetworkFit
     seconds: float
     dense_seconds: float
+    reordered: tuple[str, ...] = ()
 
     @property
     def rise(self) -> float:
@@ -111,7 +126,7 @@ class Compressor:
                 f"the calibration images have shape {tuple(images.shape[1:])}; the network is compressed for "
                 f"{tuple(setting.input_size)}"
             )
-        self._model, self._images, self._setting = model, images, setting
+        self._model, self._images, self._setting, self._costs = model, images, setting, costs
         self._options = options or CompressionOptions()
         self._engines: dict[str, Engine] = {}
         protect = tuple(self._options.protect)
@@ -121,12 +136,19 @@ class Compressor:
         self._state = CompressionState(self._options.state, key, self._options.block)
         with in_mode(model, training=False):
             self._size = inputs_at_once(model, images[:1])
-            self._survey, self._metrics = self._prepare(protect, costs)
+            self._valuation, self._metrics = self._prepare(protect)
 
     @property
+    def rises(self) -> Mapping[str, Mapping[str, float]]:
+        """The predicted rise of every candidate, by layer and scheme."""
+        return self._valuation.rises
+
+    @cached_property
     def survey(self) -> Survey:
-        """The candidates of every layer, their times and predicted rises."""
-        return self._survey
+        """The candidates of every layer, their times and predicted rises; times are measured where they are needed."""
+        model, progress = self._model, self._options.on_progress
+        with in_mode(model, training=False):
+            return survey_network(model, self._setting, self._valuation, self._costs, on_progress=progress)
 
     def compress(self, limits: Mapping[str, Limit]) -> Compressed:
         """Choose within a budget, and fit.
@@ -142,74 +164,90 @@ class Compressor:
 
     def fit(self, plan: BudgetPlan, *, seconds: float, dense_seconds: float) -> Compressed:
         """Convert the network by a plan, and fit its layers to what the original computes."""
-        model = self._model
+        model, size = self._model, self._setting.input_size
         with in_mode(model, training=False):
-            conversion = convert(model, plan.mapping or DENSE, init=FIT, input_size=self._setting.input_size)
-            conversion.model.eval()
             if not plan.mapping:
-                return Compressed(plan, conversion, NetworkFit((), {}, 0), seconds, dense_seconds)
-            done = self._state.read_fitted_(conversion)
+                dense = convert(model, DENSE, init=FIT, input_size=size)
+                dense.model.eval()
+                return Compressed(plan, dense, NetworkFit((), {}, 0), seconds, dense_seconds)
+            wanted = {name: self._orders.get(name, {}).get(scheme) for name, scheme in plan.mapping.items()}
+            ordered = reorder_network(model, {name: order for name, order in wanted.items() if order}, self._batches)
+            conversion = convert(ordered.model, plan.mapping, init=FIT, input_size=size)
+            conversion.model.eval()
+            done = self._state.read_fitted_(conversion, ordered.orders)
 
             def report(fitted: list[FittedLayer], total: int) -> None:
                 self._options.on_progress(f"fitted layer {len(fitted)} of {total}")
-                self._state.write_fitted(conversion, fitted, last=len(fitted) == total)
+                self._state.write_fitted(conversion, fitted, ordered.orders, last=len(fitted) == total)
 
             found = fit_network_(
                 conversion.model,
-                model,
+                ordered.model,
                 self._batches,
                 sampling=self._sampling,
-                metrics=self._metrics,
+                metrics=self._metrics | reorder_metrics(self._metrics, ordered.orders),
                 done=done,
                 on_progress=report,
             )
-        return Compressed(plan, conversion, found, seconds, dense_seconds)
+        plan = replace(plan, problems=(*plan.problems, *_in_sentences(ordered.fixed)))
+        return Compressed(plan, conversion, found, seconds, dense_seconds, tuple(ordered.orders))
 
     def _batches(self) -> Sequence[Tensor]:
         parts: tuple[Tensor, ...] = self._images.split(self._size)
         return parts
 
-    def _prepare(self, protect: Sequence[str], costs: Path) -> tuple[Survey, dict[str, Tensor]]:
+    def _prepare(self, protect: tuple[str, ...]) -> tuple[RiseValuation, dict[str, Tensor]]:
         model, setting = self._model, self._setting
         names = _convertible(model, setting, protect)
         self._options.on_progress("sensitivities, by one pass of gradients")
         metrics = measure_sensitivity(model, names, self._batches)
-        specs = {name: spec_of(model.get_submodule(name)) for name in metrics}  # type: ignore[arg-type]
-        found = self._state.read("rises")
-        if found is None:
-            found = predict_rises(
-                model,
-                {name: list_rank_candidates(spec) for name, spec in specs.items()},
-                metrics,
-                self._batches,
-                takes_means={name: takes_means(model, name) for name in metrics},
-                sampling=self._sampling,
-                on_progress=lambda done, total: self._options.on_progress(f"candidates of layer {done} of {total}"),
-            )
-            self._state.write("rises", found)
-        rises, unfit = found
+        specs = {name: spec_of(model.get_submodule(name)) for name in metrics}
+        kept = self._state.read("rises")
+        if kept is None:
+            kept = self._predict(specs, metrics)
+            self._state.write("rises", kept)
+        rises, self._orders, unfit = PredictedRises(*kept)
         left_out = [f"{name} stays dense: no gradient reaches it" for name in names if name not in metrics] + unfit
         untimed = sum(len(rises[name]) - 1 - len(worth_timing(spec, rises[name])) for name, spec in specs.items())
         if untimed:
             left_out.append(
                 f"{untimed} candidates were not timed: others have {1 - CLEARLY:.0%} fewer MACs and no larger error"
             )
-        valuation = RiseValuation(protect=tuple(protect), trained=True, rises=rises, left_out=tuple(left_out))
-        return survey_network(model, setting, valuation, costs, on_progress=self._options.on_progress), metrics
+        return RiseValuation(protect=protect, trained=True, rises=rises, left_out=tuple(left_out)), metrics
+
+    def _predict(self, specs: Mapping[str, ConvSpec], metrics: Mapping[str, Tensor]) -> PredictedRises:
+        """Predict what the candidates do, in the best order of channels where it is free."""
+        candidates = {name: list_rank_candidates(spec) for name, spec in specs.items()}
+        ordered = [
+            name
+            for name, _ in self._model.named_modules()
+            if any(has_shapes_side_by_side(make_plan(specs[name], one)) for one in candidates.get(name, ()))
+        ]
+        fixed = find_fixed_orders(self._model, ordered, self._batches)
+        found = predict_rises(
+            self._model,
+            candidates,
+            metrics,
+            self._batches,
+            reorderable=[name for name in ordered if name not in fixed],
+            sampling=self._sampling,
+            on_progress=lambda done, total: self._options.on_progress(f"candidates of layer {done} of {total}"),
+        )
+        return found._replace(problems=found.problems + _in_sentences(fixed))
 
     def _choose(self, limits: Mapping[str, Limit]) -> tuple[BudgetPlan, float, float]:
         """Choose, and correct the time that is asked of the solver until the measured one is near the wanted one."""
         if SECONDS not in limits:
-            plan = choose(self._survey, limits)
+            plan = choose(self.survey, limits)
             return plan, *self._time(plan)
-        dense = self._survey.dense[SECONDS]
+        dense = self.survey.dense[SECONDS]
         limit = limits[SECONDS]
         wanted = limit.amount if limit.relative else limit.amount / dense
         asked, low, high = wanted, 0.0, math.inf
         best: tuple[BudgetPlan, float, float] | None = None
         for attempt in range(ATTEMPTS):
             try:
-                plan = choose(self._survey, {**limits, SECONDS: Limit(asked * dense, relative=False)})
+                plan = choose(self.survey, {**limits, SECONDS: Limit(asked * dense, relative=False)})
             except BudgetError:
                 if not attempt:
                     raise
@@ -234,7 +272,8 @@ class Compressor:
         with in_mode(model, training=False):
             chosen = convert(model, plan.mapping or DENSE, init="auto", input_size=size).model.eval()
             networks = {DENSE_NETWORK: (model, {}), "chosen": (chosen, plan.forms)}
-            times = time_network(networks, self._setting, kept=self._engines)
+            rounds = max(self._setting.rounds, round(LONG / max(LEAST_SECONDS, self.survey.dense[SECONDS])))
+            times = time_network(networks, replace(self._setting, rounds=rounds), kept=self._engines)
         return times["chosen"].best, times[DENSE_NETWORK].best
 
 
@@ -242,4 +281,12 @@ def _convertible(model: nn.Module, setting: EngineSettings, protect: Sequence[st
     """Return the layers that can be converted and are plain convolutions."""
     report = plan_conversion(model, "lr", protect=protect, input_size=setting.input_size)
     names = [row.names[0] for row in report.layers if row.plan is not None]
-    return [name for name in names if list_rank_candidates(spec_of(model.get_submodule(name)))]  # type: ignore[arg-type]
+    return [name for name in names if list_rank_candidates(spec_of(model.get_submodule(name)))]
+
+
+def _in_sentences(fixed: Mapping[str, str]) -> list[str]:
+    """Say of layers why the order of their channels was not chosen, those of one reason together."""
+    names: dict[str, list[str]] = {}
+    for name, reason in fixed.items():
+        names.setdefault(reason, []).append(name)
+    return [f"channels keep their order in {listed(some)}: {reason}" for reason, some in names.items()]

@@ -7,31 +7,14 @@ from typing import Any
 from cruciform.budgets.budget_report import in_units
 from cruciform.budgets.units.unit_seconds import SECONDS
 from cruciform.compression.compress import Compressed
+from cruciform.compression.compression_stage import CompressionStage
+from cruciform.compression.quantize import Quantized
 from cruciform.measure.record import hardware, versions
 from cruciform.text.text_tables import html_table, text_table
+from cruciform.text.wording import listed
 
 LAYER_COLUMNS = ("layer", "convolution", "becomes", "why", "output error", "by weights", "time / dense")
 COMPARISON_COLUMNS = ("", "original", "compressed", "share")
-
-
-ORIGINAL, FITTED, TUNED = "original", "fitted", "fine-tuned"
-
-
-@dataclass(frozen=True)
-class CompressionStage:
-    """A step on the way from the original to the result.
-
-    Attributes:
-        name: ``original``, ``fitted`` or ``fine-tuned``.
-        seconds: The time that it took.
-        evaluation: What ``evaluate`` said of the network then; None where it was not given.
-        kept: Whether the result has it; fine-tuning that made the evaluation worse is undone.
-    """
-
-    name: str
-    seconds: float = 0.0
-    evaluation: float | None = None
-    kept: bool = True
 
 
 @dataclass(frozen=True)
@@ -42,11 +25,13 @@ class CompressionReport:
         compressed: The network, what was chosen for every layer, and how well each was fitted.
         stages: The original, and what was done to it.
         about: The network, engine, batch size, threads, input size, images and budgets.
+        quantized: The result in int8; None where it was not asked for.
     """
 
     compressed: Compressed
     stages: tuple[CompressionStage, ...]
     about: Mapping[str, Any]
+    quantized: Quantized | None = None
 
     @property
     def before(self) -> float | None:
@@ -66,14 +51,16 @@ class CompressionReport:
     @property
     def comparison(self) -> list[tuple[str, ...]]:
         """What the original and the compressed network cost and are worth, as text."""
-        found, plan = self.compressed, self.compressed.plan
+        found, plan, int8 = self.compressed, self.compressed.plan, self.quantized
         rows = [("time, measured", found.dense_seconds, found.seconds, SECONDS)]
+        if int8:
+            rows.append(("time in int8, measured", int8.dense_seconds, int8.seconds, SECONDS))
         rows += [(name, plan.dense[name], plan.predicted[name], name) for name in plan.dense if name != SECONDS]
         made: list[tuple[str, ...]] = [
             (label, in_units(unit, dense), in_units(unit, now), f"{now / dense:.1%}")
             for label, dense, now, unit in rows
         ]
-        for stage in self.stages[1:]:
+        for stage in (*self.stages[1:], *([int8.stage] if int8 else [])):
             if self.before is not None and stage.evaluation is not None:
                 now, change = f"{stage.evaluation:.4g}", f"{stage.evaluation - self.before:+.4g}"
                 made.append((f"evaluation, {stage.name}", f"{self.before:.4g}", now, change))
@@ -98,6 +85,10 @@ class CompressionReport:
         found = self.compressed
         wanted = found.plan.budgets.get(SECONDS)
         notes = [f"{name} keeps the fit to its weights: {reason}" for name, reason in found.fit.skipped.items()]
+        if found.reordered:
+            notes.append(
+                f"channels are in another order, so that each gets the shape that suits it: {listed(found.reordered)}"
+            )
         share, asked = found.seconds / found.dense_seconds, self.about["budgets"].get("time")
         if wanted is not None and asked is not None:
             notes.append(f"time: {asked} was asked for, {share:.1%} of the original's was measured")
@@ -107,6 +98,8 @@ class CompressionReport:
             for stage in self.stages
             if not stage.kept
         ]
+        if self.quantized:
+            notes.append(f"{self.quantized.verdict}; in {self.quantized.stage.seconds:.0f} s")
         notes += found.plan.problems
         if self.before is None:
             notes.append("accuracy was not measured: no evaluation was given")
@@ -124,12 +117,14 @@ class CompressionReport:
             "before": self.before,
             "after": self.after,
             "stages": [asdict(stage) for stage in self.stages],
+            "int8": self.quantized.to_dict() if self.quantized else None,
             "seconds": found.seconds,
             "dense_seconds": found.dense_seconds,
             "predicted_rise": found.rise,
             "plan": asdict(found.plan),
             "layers": [asdict(layer) for layer in found.fit.layers],
             "skipped": found.fit.skipped,
+            "reordered": found.reordered,
             "versions": versions(),
             "hardware": hardware(),
         }

@@ -1,6 +1,6 @@
 """What a compression has reached, on disk, so that one that was stopped is resumed where it was.
 
-    rises.json        the predicted rise of every candidate
+    rises.json        the predicted rise of every candidate, and the order of channels that it is for
     choice.json       the time that was allowed, and the dense network's in the same rounds
     fitted/           the network with the layers that are fitted, as a model directory, and how well each was
 
@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from cruciform.compression.channel_order.reordered_network import Orders
 from cruciform.compression.fitting.fit_network import FittedLayer
 from cruciform.conversion.convert import Conversion
 from cruciform.errors import StoreError
@@ -24,7 +25,7 @@ from cruciform.nn.inspect import checksum
 from cruciform.store.directory import WEIGHTS, save
 from cruciform.store.open_reference import load_weights_
 
-FORMAT = 3
+FORMAT = 5
 """Changes with what is kept, so that a state of another version is left alone."""
 EVERY = 20.0
 """Seconds between two writings of the fitted network."""
@@ -58,20 +59,19 @@ class CompressionState:
             self._folder.mkdir(parents=True, exist_ok=True)
             write_json(self._folder / f"{name}.json", {"key": self._key, "value": value})
 
-    def write_fitted(self, conversion: Conversion, layers: list[FittedLayer], *, last: bool) -> None:
+    def write_fitted(self, conversion: Conversion, layers: list[FittedLayer], orders: Orders, *, last: bool) -> None:
         """Keep the network with the layers that are fitted so far, now and then."""
         if self._folder is None or not (last or time.monotonic() - self._written > EVERY):
             return
         self._written = time.monotonic()
         save(conversion.model, self._folder / "fitted", conversion.report)
-        self.write(
-            "layers", {"block": self._block, "plans": _plans(conversion), "layers": [asdict(layer) for layer in layers]}
-        )
+        self.write("layers", {**self._choice(conversion, orders), "layers": [asdict(layer) for layer in layers]})
 
-    def read_fitted_(self, conversion: Conversion) -> list[FittedLayer]:
+    def read_fitted_(self, conversion: Conversion, orders: Orders) -> list[FittedLayer]:
         """Load the layers that were fitted into a network, and return how well each was; none of another choice."""
         kept = self.read("layers")
-        if self._folder is None or not kept or (kept["block"], kept["plans"]) != (self._block, _plans(conversion)):
+        choice = self._choice(conversion, orders)
+        if self._folder is None or not kept or {key: kept[key] for key in choice} != choice:
             return []
         try:
             load_weights_(conversion.model, self._folder / "fitted" / WEIGHTS)
@@ -79,11 +79,14 @@ class CompressionState:
             return []
         return [FittedLayer(**layer) for layer in kept["layers"]]
 
+    def _choice(self, conversion: Conversion, orders: Orders) -> dict[str, Any]:
+        """Return what the weights of fitted layers are of no use without."""
+        plans = {row.names[0]: str(row.plan) for row in conversion.report.layers if row.plan is not None}
+        return {
+            "block": self._block, "plans": plans, "orders": {name: list(order) for name, order in orders.items()}
+        }  # fmt: skip
+
 
 def key_of(model: nn.Module, images: Tensor, *settings: object) -> str:
     """Return a checksum of a network's weights, the calibration images and whatever else matters."""
     return checksum({**model.state_dict(), "images": images}, repr((FORMAT, settings)))
-
-
-def _plans(conversion: Conversion) -> dict[str, str]:
-    return {row.names[0]: str(row.plan) for row in conversion.report.layers if row.plan is not None}

@@ -1,7 +1,7 @@
 """Fine-tuning after the fit: a few epochs on the data of a recipe, by its labels and by the original's outputs.
 
-Data, transforms and the objective are the recipe's; the optimizer is the same for all networks, with steps small enough
-for weights that are nearly right.
+Data, transforms, the objective, the batch size and the optimizer are the recipe's, which suits the network, with steps
+small enough for weights that are nearly right.
 """
 
 import tempfile
@@ -12,14 +12,12 @@ from typing import Any
 
 from torch import nn
 
-from cruciform.compression.compression_report import TUNED, CompressionStage
+from cruciform.compression.compression_stage import TUNED, CompressionStage
 from cruciform.errors import OptionError
 from cruciform.networks.open_network import OpenedNetwork
 from cruciform.nn.inspect import checksum
-from cruciform.store.run_marker import is_run
 from cruciform.training.engine.loop import train
-from cruciform.training.optimizers.optimizer_table import OPTIMIZERS
-from cruciform.training.recipe.cookbook import list_recipes, load_recipe
+from cruciform.training.recipe.cookbook import load_recipe, names_recipe
 from cruciform.training.recipe.python_objects import PythonObjects
 from cruciform.training.recipe.recipe import EvaluationTable, ModelTable, Recipe
 from cruciform.training.recipe.schedule import Cosine
@@ -27,10 +25,9 @@ from cruciform.training.run.observer import Observer, StepRecord
 from cruciform.training.run.run import Run
 from cruciform.training.runtime.runtime import SingleProcess, pick_device
 from cruciform.training.tables.distill_table import DistillTable
-from cruciform.training.tables.table import read_table
 
-BATCH = 128
-OPTIMIZER = {"kind": "sgd", "lr": 0.01, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4}
+SMALLER = 0.1
+"""The learning rate, as a fraction of the recipe's."""
 TEACHER_WEIGHT = 0.5
 
 
@@ -42,8 +39,7 @@ def find_training_data(opened: OpenedNetwork, data: Any) -> Recipe:
         data: What the calibration images were taken from; None: the run of the network.
     """
     source = opened.reference if data is None and opened.origin == "run" else data
-    named = isinstance(source, str | Path)
-    if named and (is_run(Path(source)) or str(source) in list_recipes() or Path(source).suffix == ".toml"):
+    if isinstance(source, str | Path) and names_recipe(source):
         return load_recipe(source)
     raise OptionError("fine-tuning needs labels: give a recipe or a run, whose training data it takes, for the images")
 
@@ -52,17 +48,17 @@ def finetuning_recipe(recipe: Recipe, epochs: int) -> Recipe:
     """Return a recipe for a few epochs on the same data.
 
     Args:
-        recipe: Has the data, the transforms and the objective.
+        recipe: Has the data, the transforms, the objective and the optimizer.
         epochs: How many.
     """
     return recipe.model_copy(
         update={
             "model": ModelTable(name=recipe.model.name),
-            "optimizer": read_table(OPTIMIZERS.get("sgd"), OPTIMIZER, "fine-tuning"),
+            # Patterns of parameter names may not fit the new layers.
+            "optimizer": recipe.optimizer.model_copy(update={"lr": SMALLER * recipe.optimizer.lr, "lr_mult": {}}),
             "schedule": Cosine(kind="cosine"),
             "distill": DistillTable(weight=TEACHER_WEIGHT),
             "epochs": epochs,
-            "batch_size": BATCH,
             "evaluation": EvaluationTable(batch_size=recipe.evaluation.batch_size, epochs=epochs),
             "ema": None,
             "lookahead": None,

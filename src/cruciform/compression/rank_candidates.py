@@ -19,8 +19,11 @@ MOST = 0.92
 
 
 def list_rank_candidates(spec: ConvSpec) -> list[str]:
-    """Return the schemes to choose from for a convolution, besides the dense one; none where it has one tap."""
-    if spec.groups > 1 or max(spec.kernel) == 1:
+    """Return the schemes to choose from for a convolution, besides the dense one; none where it has one tap.
+
+    None for transposed ones either, since the fit to outputs is for windows of the input.
+    """
+    if spec.groups > 1 or spec.transposed or max(spec.kernel) == 1:
         return []
     others = [scheme for scheme in OTHERS if _fits(spec, scheme)]
     return [

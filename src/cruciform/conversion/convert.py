@@ -23,7 +23,7 @@ from cruciform.nn.activations import gain_squared
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.init_rules import Surroundings, initialize_layer_
 from cruciform.nn.initialize import AUTO, rule_for
-from cruciform.nn.inspect import refuse_unready
+from cruciform.nn.inspect import kernel_of, refuse_unready
 from cruciform.plan import LayerPlan
 from cruciform.text.wording import listed
 
@@ -277,7 +277,7 @@ def _fit_(layer: CompositeConv, conv: nn.Module, name: str) -> float:
             f"init='fit' is not supported for layer {name!r}, a {type(conv).__name__}, which transforms its weights; "
             f"use a rule, or protect it: protect=[{name!r}]"
         )
-    weight: torch.Tensor = conv.weight.detach()  # type: ignore[operator]
+    weight = kernel_of(conv).detach()
     bias = conv.bias.detach() if isinstance(conv.bias, torch.Tensor) else None
     fitted = fit_parameters(layer.plan, weight, bias)
     with torch.no_grad():

@@ -1,7 +1,6 @@
 """Collapse basis filters to dense convolutions, and expand dense convolutions, exactly."""
 
 import copy
-from typing import Any
 
 import torch
 from torch import nn
@@ -14,7 +13,8 @@ from cruciform.conversion.surgery import find_modules, replace_modules_
 from cruciform.errors import ConversionError, NotLinearError
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.forms import DenseKernel
-from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, stage_parameters_of
+from cruciform.nn.inspect import TRANSPOSED_CONVOLUTIONS, stage_parameters_of, torch_convolution
+from cruciform.nn.transposed_convolutions import swap_channels
 from cruciform.schemes import full
 
 EXACT_RESIDUAL = 1e-5
@@ -68,7 +68,8 @@ def dense_layer(layer: CompositeConv) -> nn.Module:
     dense = _empty_conv(kernel)
     ((weight, bias),) = stage_parameters_of(dense)[0]
     with torch.no_grad():
-        weight.copy_(kernel.weight)
+        is_swapped = isinstance(dense, TRANSPOSED_CONVOLUTIONS)
+        weight.copy_(swap_channels(kernel.weight, kernel.spec.groups) if is_swapped else kernel.weight)
         if bias is not None and kernel.bias is not None:
             bias.copy_(kernel.bias)
     biases = {name for stage in layer.parameter_names for _, name in stage}
@@ -85,18 +86,4 @@ def _empty_conv(kernel: DenseKernel) -> nn.Module:
     if any(before != after for before, after in spec.padding):
         # Unequal padding on the two sides is nothing that torch's modules know; our own runs it as one kernel.
         return CompositeConv(full(spec), device="meta", dtype=dtype).to_empty(device=device)
-    plain: Any = PLAIN_CONVOLUTIONS[spec.rank - 1]
-    conv: nn.Module = plain(
-        spec.in_channels,
-        spec.out_channels,
-        kernel_size=spec.kernel,
-        stride=spec.stride,
-        padding=tuple(before for before, _ in spec.padding),
-        dilation=spec.dilation,
-        groups=spec.groups,
-        bias=spec.bias,
-        padding_mode=spec.padding_mode,
-        device="meta",
-        dtype=dtype,
-    )
-    return conv.to_empty(device=device)
+    return torch_convolution(spec, device="meta", dtype=dtype).to_empty(device=device)

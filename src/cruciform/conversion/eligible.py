@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils.parametrize import is_parametrized
 
 from cruciform.nn.composite import CompositeConv
-from cruciform.nn.inspect import PLAIN_CONVOLUTIONS
+from cruciform.nn.inspect import TORCH_CONVOLUTIONS, TRANSPOSED_CONVOLUTIONS, plan_of, spec_of
 from cruciform.nn.standardize import SamePadding, standardize_
 from cruciform.spec import ConvSpec, join_sizes
 
@@ -54,7 +54,7 @@ _WITH_GAIN = Adaptation(_scaled, owns=PLAIN_ADAPTATION.owns | {"gain"})
 # By the full name of the class, so that none of these libraries need be installed. Any other subclass that computes
 # something of its own may compute something else altogether, and is left alone.
 ADAPTATIONS: dict[str, Adaptation] = {
-    **{f"torch.nn.modules.conv.Conv{rank}d": PLAIN_ADAPTATION for rank in (1, 2, 3)},
+    **{f"torch.nn.modules.conv.{kind.__name__}": PLAIN_ADAPTATION for kind in TORCH_CONVOLUTIONS},
     "timm.layers.conv2d_same.Conv2dSame": Adaptation(_same_padded, fits=True),
     "timm.layers.std_conv.StdConv2d": Adaptation(_standardized),
     "timm.layers.std_conv.StdConv2dSame": Adaptation(_standardized),
@@ -77,9 +77,7 @@ def why_skip(module: nn.Module) -> str | None:
     """Return why a convolution is left alone, or None where it can be converted."""
     if isinstance(module, CompositeConv):
         return "already made of basis filters"
-    if isinstance(module, _ConvTransposeNd):
-        return "a transposed convolution"
-    if not isinstance(module, PLAIN_CONVOLUTIONS):
+    if not isinstance(module, TORCH_CONVOLUTIONS):
         return f"{class_name(module)} is not a convolution of rank 1 to 3"
     extents: object = module.kernel_size
     if not isinstance(extents, tuple):
@@ -89,7 +87,7 @@ def why_skip(module: nn.Module) -> str | None:
     return _why_no_saving(module) or _why_unknown(module)
 
 
-def _why_no_saving(conv: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> str | None:
+def _why_no_saving(conv: Any) -> str | None:
     window = join_sizes(conv.kernel_size)
     if conv.groups > 1:
         kind = "depthwise" if conv.groups == conv.in_channels else "grouped"
@@ -109,9 +107,9 @@ def _why_unknown(conv: nn.Module) -> str | None:
 
 def _computes_as_its_base(conv: nn.Module) -> bool:
     """Return whether a subclass only has other constructor arguments or initial values."""
-    base = next(kind for kind in PLAIN_CONVOLUTIONS if isinstance(conv, kind))
-    methods = ("__call__", "__getattr__", "forward", "_conv_forward")
-    return all(getattr(type(conv), name) is getattr(base, name) for name in methods)
+    base = next(kind for kind in TORCH_CONVOLUTIONS if isinstance(conv, kind))
+    methods = ("__call__", "__getattr__", "forward", "_conv_forward", "_output_padding")
+    return all(getattr(type(conv), name, None) is getattr(base, name, None) for name in methods)
 
 
 def refusal(module: nn.Module) -> str | None:
@@ -150,4 +148,13 @@ def in_short(spec: ConvSpec) -> str:
     """Return a convolution in short: ``3×3, 64 → 128, stride 2×2``."""
     stride = f", stride {join_sizes(spec.stride)}" if max(spec.stride) > 1 else ""
     dilation = f", dilation {join_sizes(spec.dilation)}" if max(spec.dilation) > 1 else ""
-    return f"{join_sizes(spec.kernel)}, {spec.in_channels} → {spec.out_channels}{stride}{dilation}"
+    kind = "transposed " if spec.transposed else ""
+    return f"{kind}{join_sizes(spec.kernel)}, {spec.in_channels} → {spec.out_channels}{stride}{dilation}"
+
+
+def name_in_short(module: nn.Module) -> str:
+    """Return a convolution in short where it is one that plans describe, else the name of its class."""
+    if isinstance(module, TRANSPOSED_CONVOLUTIONS):
+        return in_short(spec_of(module))
+    plan = plan_of(module)
+    return in_short(plan.spec) if plan else type(module).__name__

@@ -3,7 +3,7 @@
 from itertools import product
 from math import prod
 
-from cruciform.plan import LayerPlan, embedding_offset
+from cruciform.plan import LayerPlan, phases
 
 LEAST_READ = 0.5
 """The fraction of input positions read below which there is a warning."""
@@ -53,10 +53,5 @@ def _read_by(plan: LayerPlan, stage: int) -> int:
     spec = plan.stage_spec(stage)
     positions: set[tuple[int, ...]] = set()
     for group in plan.stages[stage].groups:
-        taps = []
-        for axis, window in enumerate(spec.kernel):
-            first = embedding_offset(window, group.kernel[axis], group.dilation[axis])
-            offsets = (first + tap * group.dilation[axis] for tap in range(group.kernel[axis]))
-            taps.append({offset * spec.dilation[axis] % spec.stride[axis] for offset in offsets})
-        positions.update(product(*taps))
+        positions.update(product(*(phases(spec, group, axis) for axis in range(spec.rank))))
     return len(positions)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from cruciform.conversion.conversion_report import ConversionReport, LayerChange
-from cruciform.conversion.eligible import in_short, is_convolution, refusal, why_skip
+from cruciform.conversion.eligible import is_convolution, name_in_short, refusal, why_skip
 from cruciform.conversion.holders import hidden_references, shared_memory
 from cruciform.conversion.objections import objection
 from cruciform.conversion.surgery import FoundModule, find_modules, refuse_wrapper
@@ -14,7 +14,7 @@ from cruciform.conversion.where import ConvLayer, Where, everywhere, matches
 from cruciform.errors import ConversionError, PlanError
 from cruciform.measure.macs import profile
 from cruciform.measure.network_profile import LayerCount
-from cruciform.nn.inspect import plan_of, refuse_unready, spec_of
+from cruciform.nn.inspect import refuse_unready, spec_of
 from cruciform.plan import LayerPlan
 from cruciform.registry import did_you_mean
 from cruciform.schemes import Scheme, find_scheme, make_plan
@@ -118,12 +118,11 @@ def _plan_layer(
     conv, names, (count, total) = item.module, tuple(item.names), counts
     params = sum(p.numel() for p in conv.parameters())
     macs = (count.macs if count else 0) if total is not None else None
-    old = plan_of(conv)
-    shown = in_short(old.spec) if old else type(conv).__name__
+    shown = name_in_short(conv)
     row = LayerChange(names, shown, "skipped", why_skip(conv) or "", None, params, params, macs, macs)
     if row.reason:
         return row
-    spec = spec_of(conv)  # type: ignore[arg-type]
+    spec = spec_of(conv)
     share = macs / total if total and macs is not None else None
     layer = ConvLayer(names, spec, index, of, 0.0 if total == 0 else share)
     kept = _why_keep(layer, rules)

@@ -74,5 +74,10 @@ def _why_it_fails(error: BaseException, mode: str, new: Mapping[int, str]) -> st
                 f"the network reads the attribute {cause.name!r} of {name} in {mode} mode, which a layer of basis "
                 f"filters does not have, so it would not run after the conversion; protect it with protect=[{name!r}]"
             )
+        if isinstance(cause, TypeError) and "output_size" in str(cause):
+            return (
+                f"the network calls a transposed convolution with output_size in {mode} mode, which a layer of basis "
+                f"filters does not take; protect it, one of protect={sorted(new.values())!r}"
+            )
         cause = cause.__cause__ or cause.__context__
     return f"the converted network does not run in {mode} mode: {first_line(error)}"

@@ -21,6 +21,7 @@ from cruciform.measure.network_profile import LayerCount, Profile
 from cruciform.measure.state_guard import in_mode
 from cruciform.measure.trace import (
     CONVOLUTION_CALLS,
+    TRANSPOSED_CALLS,
     Call,
     Tracer,
     checked_size,
@@ -145,7 +146,7 @@ class _Meter(Tracer):
         if work is not None:
             row.macs += macs
             row.macs_paper += macs + biases
-            if call.module is not None or call.operation in CONVOLUTION_CALLS:
+            if call.module is not None or call.operation in CONVOLUTION_CALLS | TRANSPOSED_CALLS:
                 row.inputs.append(self._input_of(call))
         elif call.operation not in UNCOUNTED_CALLS and any(True for _ in tensors_in(output)):
             self.uncounted[call.operation] += 1
@@ -165,7 +166,7 @@ class _Meter(Tracer):
     def _input_of(self, call: Call) -> tuple[int, ...]:
         """Return batch and spatial size of what a convolution was given, before it padded that."""
         shape = first_argument(call).shape
-        rank = call.module.plan.spec.rank if call.module else int(call.operation.strip("convd"))
+        rank = call.module.plan.spec.rank if call.module else int(call.operation[-2])
         batch, size = prod(shape[: -rank - 1]), list(shape[-rank:])  # an input may come without its batch
         owner = self._model.get_submodule(call.layer)
         if call.module is None and isinstance(owner, PLAIN_CONVOLUTIONS) and owner.padding_mode != "zeros":

@@ -21,6 +21,7 @@ from cruciform.errors import ShapeError, SpecError, first_line, reraise_as
 from cruciform.nn.composite import CompositeConv
 
 CONVOLUTION_CALLS = frozenset({"conv1d", "conv2d", "conv3d"})
+TRANSPOSED_CALLS = frozenset({"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})
 PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 Args = tuple[Any, ...]

@@ -5,7 +5,7 @@ dense network ``cifar_fast`` is. A member is a table: for each block its width, 
 scheme. What low rank saves can be spent on depth: a third convolution a block, with a residual around the last two.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from cruciform.errors import OptionError
 from cruciform.models.network import MODELS, Network, NetworkConfig, conv_layer
 from cruciform.nn.composite import CompositeConv
+from cruciform.nn.inspect import plan_of
 from cruciform.nn.patch_whitening import whitening_kernel
 from cruciform.spec import ConvSpec
 
@@ -85,8 +86,11 @@ class Block(nn.Module):
         self.norms = nn.ModuleList()
         for scheme in schemes:
             self.convs.append(conv_layer(ConvSpec(c, d, (3, 3), padding=1, bias=False), scheme))
-            self.norms.append(nn.BatchNorm2d(d, momentum=FORGETTING))
+            self.norms.append(nn.BatchNorm2d(d))
             c = d
+        for module in self.modules():  # those inside efficient layers too
+            if isinstance(module, nn.BatchNorm2d):
+                module.momentum = FORGETTING
         self.act = NON_LINEARITIES[activation]()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -124,9 +128,15 @@ class CifarFast(Network):
         self.pool = nn.AdaptiveMaxPool2d(1)
         self.head = nn.Linear(c, config.num_classes, bias=False)
         self.scale = config.scale
-        names = [name for name, _ in self.named_modules()]
-        self.exceptions = {name: config.activation for name in names if ".convs." in name}
+        self.exceptions = dict.fromkeys(self._before_activations(), config.activation)
         self.exceptions |= {"whiten": config.activation, "head": None}
+
+    def _before_activations(self) -> Iterator[str]:
+        """Yield the layers of the blocks that the activation follows: of several in sequence the last."""
+        for block_name, block in self.blocks.named_children():
+            for number, conv in enumerate(block.get_submodule("convs").children()):
+                *_, (inner, _) = ((name, part) for name, part in conv.named_modules() if plan_of(part) is not None)
+                yield ".".join(filter(None, ("blocks", block_name, "convs", str(number), inner)))
 
     @torch.no_grad()
     def fit_(self, images: Tensor) -> None:

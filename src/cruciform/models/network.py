@@ -8,10 +8,10 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from cruciform.errors import OptionError, ShapeError
-from cruciform.nn.composite import CompositeConv
+from cruciform.models.efficient_layers import find_layer
 from cruciform.nn.init_rules import DEFAULT_RULE
 from cruciform.registry import Registry
-from cruciform.schemes import Scheme, make_plan
+from cruciform.schemes import DENSE, Scheme
 from cruciform.spec import ConvSpec
 
 
@@ -89,27 +89,31 @@ MODELS: Registry[NetworkConfig] = Registry("network", package="cruciform.models"
 """All networks of the zoo by name. A family is a file of this package, or an entry point of another package."""
 
 
-def conv_layer(spec: ConvSpec, scheme: str | Scheme = "full") -> nn.Module:
-    """Return the layer that a scheme makes of a convolution: torch's own where the plan is dense."""
-    plan = make_plan(spec, scheme)
-    return plain_conv(spec) if plan.is_dense else CompositeConv(plan)
+def conv_layer(spec: ConvSpec, scheme: str | Scheme = DENSE) -> nn.Module:
+    """Return the layer that a scheme makes of a convolution: torch's own where the plan is dense.
+
+    Args:
+        spec: The convolution.
+        scheme: One that has a plan, ``lr``, or an efficient layer, ``separable``; several with ``or`` between:
+            ``separable or full`` keeps the layer dense that reads the image.
+    """
+    return find_layer(scheme)(spec)
 
 
-def plain_conv(spec: ConvSpec) -> nn.Conv2d:
-    """Return torch's 2-D convolution for a spec with equal padding on both sides."""
-    return nn.Conv2d(
-        spec.in_channels,
-        spec.out_channels,
-        kernel_size=(spec.kernel[0], spec.kernel[1]),
-        stride=(spec.stride[0], spec.stride[1]),
-        padding=(spec.padding[0][0], spec.padding[1][0]),
-        bias=spec.bias,
-    )
-
-
-def same_conv(c: int, d: int, kernel: int, *, stride: int = 1) -> ConvSpec:
+def same_conv(c: int, d: int, kernel: int, *, stride: int = 1, bias: bool = True) -> ConvSpec:
     """Return a square convolution padded so that stride 1 keeps the size, as Caffe's models write it."""
-    return ConvSpec(c, d, (kernel, kernel), stride=stride, padding=kernel // 2)
+    return ConvSpec(c, d, (kernel, kernel), stride=stride, padding=kernel // 2, bias=bias)
+
+
+def is_normed(norm: str) -> bool:
+    """Return whether a batch norm follows the convolutions, which have no bias then; raise at other norms.
+
+    Args:
+        norm: ``none``, as the paper's networks are, or ``batch``.
+    """
+    if norm not in ("none", "batch"):
+        raise OptionError(f"norm={norm!r} is neither 'none' nor 'batch'")
+    return norm == "batch"
 
 
 def pooled(size: int, kernel: int, stride: int, padding: int = 0) -> int:

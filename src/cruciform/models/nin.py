@@ -10,7 +10,8 @@ from typing import ClassVar, Literal, NamedTuple
 from torch import Tensor, nn
 
 from cruciform.errors import OptionError
-from cruciform.models.network import MODELS, Network, NetworkConfig, conv_layer, same_conv
+from cruciform.models.network import MODELS, Network, NetworkConfig, conv_layer, is_normed, same_conv
+from cruciform.nn.init_rules import NORMED_RULE
 from cruciform.schemes import Scheme
 
 
@@ -42,6 +43,8 @@ class NiNConfig(NetworkConfig):
         blocks: The spatial layers of each block.
         second_pool: The pooling after the second block: average in the Caffe model, maximum in the original.
         dropout: Dropout after the two poolings.
+        norm: ``none``, or ``batch`` for a batch norm after every convolution but that of the classes, which the paper's
+            networks do not have.
     """
 
     smallest_input: ClassVar[int] = 16
@@ -51,9 +54,11 @@ class NiNConfig(NetworkConfig):
     blocks: Blocks = FIVE
     second_pool: Literal["average", "maximum"] = "average"
     dropout: float = 0.5
+    norm: str = "none"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        is_normed(self.norm)
         if self.second_pool not in ("average", "maximum"):
             raise OptionError(f"second_pool={self.second_pool!r} is neither 'average' nor 'maximum'")
 
@@ -72,17 +77,20 @@ class NiN(Network):
     def __init__(self, config: NiNConfig) -> None:
         super().__init__(config)
         self.features = nn.Sequential()
-        c = config.in_channels
+        c, normed = config.in_channels, is_normed(config.norm)
         for number, (spatial, pointwise) in enumerate(zip(config.blocks, POINTWISE, strict=True), start=1):
             for index, layer in enumerate(spatial, start=1):
                 name = f"conv{number}" if len(spatial) == 1 else f"conv{number}_{index}"
-                self._append(name, c, layer)
+                self._append(name, c, layer, normed=normed)
                 c = layer.filters
             last = number == len(POINTWISE)
-            for index, width in enumerate((*pointwise, config.num_classes) if last else pointwise, start=1):
-                self._append(f"cccp{number}_{index}", c, Spatial(1, width))
+            for index, width in enumerate(pointwise, start=1):
+                self._append(f"cccp{number}_{index}", c, Spatial(1, width), normed=normed)
                 c = width
-            if not last:
+            if last:
+                classes = f"cccp{number}_{len(pointwise) + 1}"
+                self._append(classes, c, Spatial(1, config.num_classes), normed=False)
+            else:
                 average = number == 2 and config.second_pool == "average"
                 pool = nn.AvgPool2d if average else nn.MaxPool2d
                 self.features.add_module(f"pool{number}", pool(3, stride=2, ceil_mode=True))
@@ -90,11 +98,15 @@ class NiN(Network):
         self.pool3 = nn.AdaptiveAvgPool2d(1)
         # The ReLU after the classes starts open, or it closes for good within some steps, class after class. Softmax
         # does not see a number that is added to all classes.
-        classes = f"features.cccp{number}_{index}"
-        self.biases, self.exceptions = {classes: OPEN}, {classes: None}
+        self.biases, self.exceptions = {f"features.{classes}": OPEN}, {f"features.{classes}": None}
+        if normed:
+            self.rule = NORMED_RULE
 
-    def _append(self, name: str, c: int, layer: Spatial) -> None:
-        self.features.add_module(name, conv_layer(same_conv(c, layer.filters, layer.kernel), layer.scheme))
+    def _append(self, name: str, c: int, layer: Spatial, *, normed: bool) -> None:
+        spec = same_conv(c, layer.filters, layer.kernel, bias=not normed)
+        self.features.add_module(name, conv_layer(spec, layer.scheme))
+        if normed:
+            self.features.add_module(f"norm_{name}", nn.BatchNorm2d(layer.filters))
         self.features.add_module(f"relu_{name}", nn.ReLU(inplace=True))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from cruciform.errors import OptionError, ShapeError
-from cruciform.models.network import MODELS, Network, NetworkConfig, conv_layer, same_conv
+from cruciform.models.network import MODELS, Network, NetworkConfig, conv_layer, is_normed, same_conv
+from cruciform.nn.init_rules import NORMED_RULE
 from cruciform.schemes import Scheme, cross
 
 Widths = tuple[tuple[int, ...], ...]
@@ -18,6 +19,7 @@ VGG11: Widths = ((64,), (128,), (256, 256), (512, 512), (512, 512))
 WIDE_CONV5: Widths = (*VGG11[:4], (1024, 1024))
 HALF: Widths = tuple(tuple(width // 2 for width in stage) for stage in VGG11)
 DOUBLE: Widths = tuple(tuple(width * 2 for width in stage) for stage in VGG11)
+LARGEST_WIDTH = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +33,8 @@ class VGGConfig(NetworkConfig):
         stride: Stride of the first layer; the paper trains with 2 on MIT Places.
         hidden: Width of the two hidden fully connected layers.
         dropout: Dropout after them.
+        width: Factor on the widths of all layers but the last.
+        norm: ``none``, or ``batch`` for a batch norm after every convolution, which the paper's networks do not have.
     """
 
     widths: Widths = VGG11
@@ -39,6 +43,18 @@ class VGGConfig(NetworkConfig):
     stride: int = 1
     hidden: int = 4096
     dropout: float = 0.5
+    width: float = 1.0
+    norm: str = "none"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_normed(self.norm)
+        if not 0 < self.width <= LARGEST_WIDTH:
+            raise OptionError(f"width={self.width!r} must be above 0 and at most {LARGEST_WIDTH}")
+
+    def scaled(self, width: int) -> int:
+        """Return a width times the factor, even, so that halves of the filters can have two shapes."""
+        return width if self.width == 1 else max(2, 2 * round(width * self.width / 2))
 
     @property
     def last_map(self) -> int:
@@ -67,20 +83,25 @@ class VGG(Network):
         super().__init__(config)
         self.last_map = config.last_map
         layers: OrderedDict[str, nn.Module] = OrderedDict()
-        c, number = config.in_channels, 0
+        c, number, normed = config.in_channels, 0, is_normed(config.norm)
         for stage, widths in enumerate(config.widths, start=1):
-            for d in widths:
+            for d in map(config.scaled, widths):
                 number += 1
-                spec = same_conv(c, d, 3, stride=config.stride if number == 1 else 1)
+                spec = same_conv(c, d, 3, stride=config.stride if number == 1 else 1, bias=not normed)
                 layers[f"conv{number}"] = conv_layer(spec, config.scheme)
+                if normed:
+                    layers[f"norm{number}"] = nn.BatchNorm2d(spec.out_channels)
                 layers[f"relu{number}"] = nn.ReLU(inplace=True)
                 c = d
             is_global = config.global_pool and stage == len(config.widths)
             layers[f"pool{stage}"] = nn.AdaptiveMaxPool2d(1) if is_global else nn.MaxPool2d(2)
         self.features = nn.Sequential(layers)
-        self.fc6 = nn.Linear(c * self.last_map**2, config.hidden)
-        self.fc7 = nn.Linear(config.hidden, config.hidden)
-        self.fc8 = nn.Linear(config.hidden, config.num_classes)
+        if normed:
+            self.rule = NORMED_RULE
+        hidden = config.scaled(config.hidden)
+        self.fc6 = nn.Linear(c * self.last_map**2, hidden)
+        self.fc7 = nn.Linear(hidden, hidden)
+        self.fc8 = nn.Linear(hidden, config.num_classes)
         self.relu = nn.ReLU(inplace=True)
         self.dropout = nn.Dropout(config.dropout)
 

@@ -85,6 +85,11 @@ def open_network(
         on_meta: Build a network by name or function on the meta device, where it allows that: it takes no memory, and
             can be counted but not run.
     """
+    if not isinstance(reference, str | Path):
+        raise OptionError(
+            f"a network is opened by a name or a path, not by a {type(reference).__name__}; a module that you have "
+            "needs no opening: give it to any function as it is, with input_size="
+        )
     reference = check_reference(str(reference))
     if init and init != AUTO:
         RULES.get(init, besides=[AUTO])

@@ -1,7 +1,7 @@
 """The one module that runs any plan of any rank; there are no subclasses per scheme or dimension."""
 
 from collections.abc import Callable
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -11,8 +11,10 @@ from cruciform.errors import ShapeError
 from cruciform.nn.activations import ACTIVATIONS
 from cruciform.nn.forms import DenseKernel, collapse_kernel
 from cruciform.nn.init_rules import initialize_layer_
+from cruciform.nn.padding import pad_or_crop
 from cruciform.nn.strided_convolutions import strided_conv2d, strided_conv3d
 from cruciform.nn.symbolic import leaf_call, refuse_script
+from cruciform.nn.transposed_convolutions import TransposedGroupConv
 from cruciform.plan import FilterGroup, LayerPlan, group_padding
 from cruciform.spec import ConvSpec, Ints, Pads
 
@@ -21,7 +23,7 @@ STRIDED_CONVOLUTIONS: Final[dict[int, Callable[..., Tensor]]] = {1: F.conv1d, 2:
 
 
 class CompositeConv(nn.Module):
-    """A convolution computed by a plan: a drop-in replacement for ``nn.Conv1d``, ``nn.Conv2d`` and ``nn.Conv3d``.
+    """A convolution computed by a plan: a drop-in replacement for ``nn.Conv2d``, ``nn.ConvTranspose2d`` and their kin.
 
     Group ``g`` of stage ``s`` has the parameters ``weight_s_g`` and, where the stage has biases, ``bias_s_g``.
     Initialized by the paper's completed rule for a ReLU after the layer; see ``cruciform.initialize_``.
@@ -49,7 +51,7 @@ class CompositeConv(nn.Module):
             [(f"weight_{index}_{n}", f"bias_{index}_{n}") for n in range(len(stage.groups))]
             for index, stage in enumerate(plan.stages)
         ]
-        self._stages: list[list[_GroupConv]] = []
+        self._stages: list[list[GroupConv]] = []
         self._activations: list[Callable[[Tensor], Tensor] | None] = []
         for index, stage in enumerate(plan.stages):
             spec, c = plan.stage_spec(index), plan.in_channels(index) // plan.spec.groups
@@ -58,7 +60,7 @@ class CompositeConv(nn.Module):
                 bias = torch.empty(group.filters, device=device, dtype=dtype) if stage.bias else None
                 self.register_parameter(weight_name, nn.Parameter(weight))
                 self.register_parameter(bias_name, None if bias is None else nn.Parameter(bias))
-            self._stages.append([_GroupConv(spec, group) for group in stage.groups])
+            self._stages.append([_group_conv(spec, group) for group in stage.groups])
             self._activations.append(ACTIVATIONS.get(stage.activation).apply if stage.activation else None)
         initialize_layer_(self.plan, self.stage_parameters(), generator=generator)
 
@@ -157,36 +159,29 @@ class CompositeConv(nn.Module):
         return ", ".join([f"{spec.in_channels}, {self.plan}", *notes])
 
 
-class _GroupConv:
-    """One filter group as a call: the convolution of torch with the padding of the embedding law."""
+GroupConv: TypeAlias = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""One filter group as a call, of an input, its weight and its bias."""
 
-    def __init__(self, spec: ConvSpec, group: FilterGroup) -> None:
-        pads = group_padding(spec, group)
-        native = spec.padding_mode == "zeros" and all(before == after >= 0 for before, after in pads)
+
+def _group_conv(spec: ConvSpec, group: FilterGroup) -> GroupConv:
+    """Return torch's convolution with the padding of the embedding law."""
+    pads = group_padding(spec, group)
+    native = spec.padding_mode == "zeros" and all(before == after >= 0 for before, after in pads)
+    padding = tuple(before for before, _ in pads) if native else (0,) * spec.rank
+    dilation = tuple(a * b for a, b in zip(spec.dilation, group.dilation, strict=True))
+    if spec.transposed:
+        return TransposedGroupConv(spec, padding, dilation, None if native else pads)
+    return _PlainGroupConv(spec, padding, dilation, None if native else pads)
+
+
+class _PlainGroupConv:
+    def __init__(self, spec: ConvSpec, padding: Ints, dilation: Ints, pads: Pads | None) -> None:
         self.convolve = (STRIDED_CONVOLUTIONS if max(spec.stride) > 1 else FUNCTIONAL_CONVOLUTIONS)[spec.rank]
-        self.geometry: tuple[Ints, Ints, Ints, int] = (
-            spec.stride,
-            tuple(before for before, _ in pads) if native else (0,) * spec.rank,
-            tuple(a * b for a, b in zip(spec.dilation, group.dilation, strict=True)),
-            spec.groups,
-        )
-        self.pads: Pads | None = None if native else pads
+        self.geometry = spec.stride, padding, dilation, spec.groups
+        self.pads = pads
         self.mode = "constant" if spec.padding_mode == "zeros" else spec.padding_mode
 
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if self.pads is not None:
             x = pad_or_crop(x, self.pads, self.mode)
         return self.convolve(x, weight, bias, *self.geometry)
-
-
-def pad_or_crop(x: Tensor, pads: Pads, mode: str) -> Tensor:
-    """Pad by each number above 0 in the given mode, and cut off by each number below 0."""
-    outward = [max(0, number) for pair in reversed(pads) for number in pair]
-    if any(outward):
-        x = F.pad(x, outward, mode=mode)
-    for axis, (before, after) in enumerate(pads):
-        if before < 0 or after < 0:
-            dim = axis - len(pads)
-            length = x.shape[dim] + min(0, before) + min(0, after)
-            x = x.narrow(dim, max(0, -before), length)
-    return x

@@ -94,6 +94,8 @@ def _dense_spec(spec: ConvSpec, reach: Pads, bias: bool) -> ConvSpec:  # noqa: F
         groups=spec.groups,
         bias=bias,
         padding_mode=spec.padding_mode,
+        transposed=spec.transposed,
+        output_padding=spec.output_padding,
     )
 
 

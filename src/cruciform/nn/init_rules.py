@@ -18,6 +18,7 @@ paper-identity      that of ``paper-completed``, and an identity    0
 With **an identity** the layer hands on its first input channels as they are, at the window's center: as many as every
 stage has filters and inputs for, filter j of a stage channel j, whichever group it belongs to. Only the other filters
 are drawn. Layers with a window of one tap, fully connected ones among them, are drawn whole: they filter nothing.
+Depthwise layers are drawn whole too: as identities they would filter nothing either.
 """
 
 import math
@@ -129,13 +130,14 @@ def _paper_identity(plan: LayerPlan, around: Surroundings) -> list[list[Draw]]:
 
 def _handing_on(plan: LayerPlan, draws: list[list[Draw]]) -> list[list[Draw]]:
     """Return draws without biases, in which the first filters of every stage pass on their input."""
-    filters_space = math.prod(plan.spec.kernel) > 1
+    spec = plan.spec
+    hands_on = math.prod(spec.kernel) > 1 and not (spec.groups > 1 and spec.groups == spec.in_channels)
     changed = []
     for index, stage in enumerate(plan.stages):
-        spec, first, row = plan.stage_spec(index), 0, []
+        window, first, row = plan.stage_spec(index), 0, []
         for group, draw in zip(stage.groups, draws[index], strict=True):
-            passed = _passed(spec, first, group.filters) if filters_space else {}
-            row.append(replace(draw, bias_scale=0.0, passed=passed, tap=_central_tap(spec, group)))
+            passed = _passed(window, first, group.filters) if hands_on else {}
+            row.append(replace(draw, bias_scale=0.0, passed=passed, tap=_central_tap(window, group)))
             first += group.filters
         changed.append(row)
     return changed

@@ -12,23 +12,29 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from cruciform.errors import PlanError, SpecError
 from cruciform.nn.composite import CompositeConv
+from cruciform.nn.transposed_convolutions import swap_channels
 from cruciform.plan import LayerPlan
 from cruciform.schemes import full
 from cruciform.spec import ConvSpec
 
 PLAIN_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+TRANSPOSED_CONVOLUTIONS = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+TORCH_CONVOLUTIONS = (*PLAIN_CONVOLUTIONS, *TRANSPOSED_CONVOLUTIONS)
 
 
-def spec_of(conv: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> ConvSpec:
-    """Return the spec of a plain convolution, whose numbers may be NumPy's.
+def spec_of(conv: nn.Module) -> ConvSpec:
+    """Return the spec of a convolution of torch, plain or transposed, whose numbers may be NumPy's.
 
     Where its weight was exchanged for one of other channels, as is usual for grey images, the weight counts: it runs.
     """
-    groups = index(conv.groups)
+    if not isinstance(conv, TORCH_CONVOLUTIONS):
+        raise TypeError(f"{type(conv).__name__} is not a convolution of torch of rank 1 to 3")
+    groups, transposed = index(conv.groups), isinstance(conv, TRANSPOSED_CONVOLUTIONS)
     channels = index(conv.in_channels), index(conv.out_channels)
     weight = conv._parameters.get("weight")
-    if weight is not None and type(conv) in PLAIN_CONVOLUTIONS:
-        channels = weight.shape[1] * groups, weight.shape[0]
+    if weight is not None and type(conv) in TORCH_CONVOLUTIONS:
+        first, second = weight.shape[:2]
+        channels = (first, second * groups) if transposed else (second * groups, first)
     return ConvSpec(
         *channels,
         kernel=_numbers(conv.kernel_size),
@@ -38,7 +44,39 @@ def spec_of(conv: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> ConvSpec:
         groups=groups,
         bias=conv.bias is not None,
         padding_mode=conv.padding_mode,
+        transposed=transposed,
+        output_padding=_numbers(conv.output_padding) if transposed else 0,
     )
+
+
+def torch_convolution(
+    spec: ConvSpec, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+) -> nn.Module:
+    """Return torch's convolution of a spec, plain or transposed, with equal padding on both sides."""
+    if any(before != after for before, after in spec.padding):
+        raise SpecError(f"torch's convolutions pad both sides equally; padding={spec.padding} is not equal")
+    kind: Any = (TRANSPOSED_CONVOLUTIONS if spec.transposed else PLAIN_CONVOLUTIONS)[spec.rank - 1]
+    conv: nn.Module = kind(
+        spec.in_channels,
+        spec.out_channels,
+        kernel_size=spec.kernel,
+        stride=spec.stride,
+        padding=tuple(before for before, _ in spec.padding),
+        dilation=spec.dilation,
+        groups=spec.groups,
+        bias=spec.bias,
+        padding_mode=spec.padding_mode,
+        device=device,
+        dtype=dtype,
+        **({"output_padding": spec.output_padding} if spec.transposed else {}),
+    )
+    return conv
+
+
+def kernel_of(conv: nn.Module) -> Tensor:
+    """Return the weight of a convolution as plans have it, (d, c, window); transposed ones store (c, d, window)."""
+    weight = conv.get_parameter("weight")
+    return swap_channels(weight, conv.groups) if isinstance(conv, TRANSPOSED_CONVOLUTIONS) else weight
 
 
 def _numbers(value: Any) -> Any:
@@ -96,7 +134,7 @@ def refuse_unready(model: nn.Module) -> None:
 def _names_of(module: nn.Module) -> Sequence[Sequence[tuple[str, str]]]:
     if isinstance(module, CompositeConv):
         return module.parameter_names
-    if isinstance(module, (*PLAIN_CONVOLUTIONS, nn.Linear)):
+    if isinstance(module, (*TORCH_CONVOLUTIONS, nn.Linear)):
         return [[("weight", "bias")]]
     raise TypeError(f"{type(module).__name__} has no plan; check with plan_of first")
 

@@ -5,7 +5,7 @@ A figure without data is skipped, with the reason.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from torch import nn
 from cruciform.files import read_text
 from cruciform.measure.filters import LayerFilters, network_filters
 from cruciform.paper.access import dense_access, group_access
-from cruciform.paper.measured import OwnPoint, own_points
+from cruciform.paper.measured import OwnPoint, TablePoint, own_points, table_points
 from cruciform.paper.published import published_timings, rivals
 from cruciform.paper.tables import CheckedRow, check_tables
 from cruciform.paper.timings import TIMINGS_FILE as TIMINGS
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 PAPER = "Ioannou et al., ICLR 2016"
 BASELINES = {"vgg-11", "gmp", "googlenet", "nin"}
-CIFAR10, IMAGENETTE = "cifar10.json", "imagenette.json"
+CIFAR10, IMAGENETTE, TABLE = "cifar10.json", "imagenette.json", "tiny-vgg.json"
+WIDTHS = "dense, at several widths"
 SAME = 0.02  # counts that differ by less are one point in a picture
 
 
@@ -181,6 +182,43 @@ def nin(material: Material) -> "tuple[Figure, str]":
     return draw_tradeoff([panel], source=f"{source} {_own_source(own, CIFAR10)}"), _own_note(own, CIFAR10)
 
 
+@FIGURES.register("vgg-table")
+def vgg_table(material: Material) -> "tuple[Figure, str]":
+    """Top-1 error of the VGG networks that we trained, against MACs and milliseconds, beside the published ones."""
+    path = material.results / TABLE
+    if not path.is_file():
+        raise LeftOut(f"no runs of our own: {path} is missing; python benchmarks/tiny_vgg.py table makes them")
+    result = json.loads(read_text(path))
+    points = table_points(result, path)
+    timed = [one for one in points if one.milliseconds is not None]
+    error = "top-1 error, %"
+
+    def series(of: Sequence[TablePoint], cost: Callable[[TablePoint], float]) -> dict[str, Sequence[Spot]]:
+        return _by_kind(
+            {one.network: Spot(_in_table(one.network), cost(one), 100 - one.accuracy, std=one.std) for one in of}
+        )
+
+    panels = [Panel(series(points, lambda one: one.mmacs), "MMACs for an image", error, "ours: MACs", joined=WIDTHS)]
+    if timed:
+        costs = series(timed, lambda one: one.milliseconds or 0.0)
+        panels.append(Panel(costs, "ms for an image, one thread", error, "ours: deployed", joined=WIDTHS))
+    published = {
+        row.model: Spot(_in_table(row.model), checked.true_macs / 1e9, 100 * (1 - row.top1))
+        for checked in material.rows
+        if (row := checked.published).table == "vgg_ilsvrc" and row.model != "vgg11"
+    }
+    panels.append(Panel(_by_kind(published), "GMACs for an image", "ILSVRC top-1 error, %", "the paper: MACs"))
+    seeds = sorted({one.seeds for one in points})
+    source = (
+        f"Ours: half the width, batch norm, 100 classes of 48×48 photographs, one recipe for all; means over "
+        f"{_span(seeds)} {'seed' if seeds == [1] else 'seeds'}, bars: ± std; {result['hardware']['processor']} "
+        f"(results/{TABLE}). The paper: {PAPER}, 1,000 classes, 224×224, single runs; MACs: our counts."
+    )
+    note = f"with {plural(len(points), 'network')} of our own from {TABLE}"
+    note += "" if len(timed) == len(points) else f", {len(points) - len(timed)} of them without times"
+    return draw_tradeoff(panels, source=source, height=3.8, first=1.0), note
+
+
 @FIGURES.register("state-of-the-art-macs")
 def state_of_the_art_macs(material: Material) -> "tuple[Figure, str]":
     """MACs against top-5 error, beside the networks of the day."""
@@ -232,6 +270,21 @@ def filters(material: Material) -> "tuple[Figure, str]":
         f"slice of the input channel with the most. After figure 3 of {PAPER}."
     )
     return draw_cross(shown, source=source), f"layer {shown.name}"
+
+
+def _by_kind(spots: Mapping[str, Spot]) -> dict[str, Sequence[Spot]]:
+    """Return the dense networks, which differ in width only, and the others."""
+    dense = [name for name in spots if name == "vgg11_gmp" or name.startswith("vgg11_gmp_narrow")]
+    return {
+        WIDTHS: [spots[name] for name in dense],
+        "basis filters": [spot for name, spot in spots.items() if name not in dense],
+    }
+
+
+def _in_table(network: str) -> str:
+    """Return the name of a network in a narrow panel."""
+    short = network.removeprefix("vgg11_gmp").removeprefix("_").replace("_", "-") or "gmp"
+    return "gmp, narrow" if short.startswith("narrow") else short
 
 
 def _panel(material: Material, table: str, error: str, *, unit: float = 1e9) -> Panel:

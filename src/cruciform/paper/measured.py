@@ -1,9 +1,12 @@
 """Our own training results from recorded files, to plot beside the published ones."""
 
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from cruciform.errors import RunError
 from cruciform.training.experiments.race import Finish, by_contestant
 from cruciform.training.experiments.race_result import read_finishes
 
@@ -27,6 +30,48 @@ class OwnPoint:
     seeds: int
     epochs: int
     optimizer: str
+
+
+@dataclass(frozen=True)
+class TablePoint:
+    """A network of the paper's table that we trained, or the dense one made narrower.
+
+    Attributes:
+        network: Its name.
+        mmacs: Million multiply-accumulates of an image.
+        accuracy: Final top-1 accuracy in percent, mean over seeds.
+        std: Over the seeds; None for a single run.
+        seeds: How many.
+        milliseconds: Deployed, at batch size 1; None: not measured.
+    """
+
+    network: str
+    mmacs: float
+    accuracy: float
+    std: float | None
+    seeds: int
+    milliseconds: float | None
+
+
+def table_points(result: Mapping[str, Any], path: Path) -> list[TablePoint]:
+    """Return the networks in the summary of a result of ``benchmarks/tiny_vgg.py``, without those of equal time."""
+    try:
+        summary = result["summary"]
+        names = [key.removesuffix("_mmacs") for key in summary if key.endswith("_mmacs")]
+        return [
+            TablePoint(
+                name,
+                summary[f"{name}_mmacs"],
+                summary[f"{name}_accuracy"],
+                summary.get(f"{name}_accuracy_std"),
+                summary[f"{name}_seeds"],
+                summary.get(f"{name}_ms_b1"),
+            )
+            for name in names
+            if not name.endswith("_same_time")
+        ]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{path} is not a result file of the table of VGG networks: {error!r} is missing") from error
 
 
 def own_points(path: Path) -> list[OwnPoint]:

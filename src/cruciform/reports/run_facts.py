@@ -32,12 +32,13 @@ def read_run(directory: Path) -> RunFacts:
     def images(count: int) -> Tensor:
         return first_images(recipe, open_datasets(recipe.data, SingleProcess(torch.device("cpu")))[0], count)
 
-    network = run.network(recipe)
+    network = run.network(recipe).at_start()
     try:
         model = build_model(network, classes=classes, seed=recipe.seed, images=images)
     except DataError as error:
         why = f"the initial network of the run was fitted to its data, and {first_line(error)}"
         return RunFacts(training, None, why)
-    about, source = f"the initial weights of the run (seed {recipe.seed})", Path(network.name)
+    whose = "the run" if recipe.model.low_rank_after is None else "the dense network that the run started with"
+    about, source = f"the initial weights of {whose} (seed {recipe.seed})", Path(network.name)
     trained = holds_trained_weights(source, model) if (source / CARD).is_file() else None
     return RunFacts(training, model, about, trained)

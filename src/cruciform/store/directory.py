@@ -31,7 +31,7 @@ from cruciform.conversion.surgery import find_modules, replace_modules_
 from cruciform.errors import CruciformError, DamagedError, StoreError, first_line
 from cruciform.files import check_regular, new_directory, read_bytes, read_json, refuse_own_place, sha256, write_json
 from cruciform.nn.composite import CompositeConv
-from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, spec_of
+from cruciform.nn.inspect import TORCH_CONVOLUTIONS, spec_of
 from cruciform.plan import LayerPlan
 from cruciform.sources.bounds import Bounds, bounded
 from cruciform.sources.build_network import build_network
@@ -288,7 +288,7 @@ def _put_plans_(model: nn.Module, plans: Mapping[str, LayerPlan]) -> nn.Module:
     replacements: dict[int, nn.Module] = {}
     for name, plan in plans.items():
         conv = found.get(name)
-        if conv is None or not isinstance(conv, PLAIN_CONVOLUTIONS) or why_skip(conv):
+        if conv is None or not isinstance(conv, TORCH_CONVOLUTIONS) or why_skip(conv):
             what = "nothing" if conv is None else class_name(conv)
             raise StoreError(f"the plan for {name!r} needs a convolution there, but the network has {what}")
         if spec_of(conv) != plan.spec:

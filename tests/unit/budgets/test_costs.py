@@ -72,6 +72,7 @@ def test_more_candidates_are_measured_beside_the_dense_layer(setting: EngineSett
     assert set(more.costs) == {"full", "lr", "sf"}
 
 
+@pytest.mark.slow
 def test_what_an_engine_can_not_run_is_left_out_with_the_reason(
     setting: EngineSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +139,7 @@ def test_a_layer_stands_between_convolutions(rank: int) -> None:
     assert len(surrounded(make_plan(image, "lr"))) == 3, "the first layer reads the image itself"
 
 
+@pytest.mark.slow
 def test_the_pooling_behind_a_layer_is_timed_with_it() -> None:
     """Left out, a layer in front of a pooling looks dearer than it is: pooled before, its groups are quickly joined."""
     network = nn.Sequential(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cruciform.budgets.solver import Layer, Option, front, solve
+from cruciform.budgets.solving.solver import Layer, Option, front, solve
 from cruciform.errors import BudgetError
 
 NUMBERS = st.floats(0.01, 100, allow_nan=False)
@@ -93,6 +93,7 @@ def test_a_front_goes_up_from_the_cheapest_to_the_best() -> None:
     assert len({round(value, 9) for value in values}) == len(values)
 
 
+@pytest.mark.slow
 def test_a_network_of_152_layers_takes_seconds() -> None:
     import random
 

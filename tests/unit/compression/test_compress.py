@@ -12,20 +12,15 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import cruciform
-from cruciform.budgets import survey
-from cruciform.budgets.costs import CostTable, Kind, LayerCost
 from cruciform.cli.main import app
-from cruciform.compression import compress
 from cruciform.compression.compress import CompressionOptions, Compressor
 from cruciform.compression.compression_result import Compression
 from cruciform.compression.predicted_rise import RiseValuation
 from cruciform.compression.rank_candidates import list_rank_candidates
 from cruciform.deployment.search.build import EngineSettings
-from cruciform.deployment.search.clock import Timing
 from cruciform.deployment.search.layer_forms import Form
 from cruciform.deployment.targets.target import TARGETS
-from cruciform.errors import BudgetError, ConversionError, OptionError
-from cruciform.schemes import make_plan
+from cruciform.errors import BudgetError, ConversionError, CruciformError, OptionError
 from cruciform.spec import ConvSpec
 from cruciform.store.directory import Base
 
@@ -51,32 +46,17 @@ def trained() -> nn.Module:
     ).eval()  # fmt: skip
 
 
-def counted(model: nn.Module) -> float:
-    return 1e-9 * cruciform.profile(model, input_size=SIZE).macs
+@pytest.fixture
+def real_engines() -> None:
+    """Let a test measure its times in the engines themselves."""
 
 
 @pytest.fixture(autouse=True)
-def slower(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Times are counted, 1 ns a MAC: engines take minutes to build. Networks are slower than their layers by this."""
-    factor = [1.0]
-    if request.node.get_closest_marker("slow"):
-        return factor
-
-    def measure(kind: Kind, schemes: list[str], *words: object, on_progress: object) -> CostTable:
-        macs = {
-            scheme: make_plan(kind.spec, scheme).macs_from_input(kind.input_size[1:]) for scheme in ("full", *schemes)
-        }
-        return CostTable({scheme: LayerCost(1e-9 * n, "tail" * (scheme != "full")) for scheme, n in macs.items()}, {})
-
-    def time_networks(networks: Networks, setting: EngineSettings, *, kept: object = None) -> dict[str, Timing]:
-        return {
-            name: Timing((counted(model) * (1.0 if name == "dense" else factor[0]),))
-            for name, (model, _) in networks.items()
-        }
-
-    monkeypatch.setattr(survey, "measure_kind", measure)
-    monkeypatch.setattr(survey, "time_network", time_networks)
-    monkeypatch.setattr(compress, "time_network", time_networks)
+def slower(request: pytest.FixtureRequest) -> list[float]:
+    """Count times, except where a test asks for real engines."""
+    if "real_engines" in request.fixturenames:
+        return [1.0]
+    factor: list[float] = request.getfixturevalue("counted_times")
     return factor
 
 
@@ -108,6 +88,7 @@ def test_it_keeps_what_the_network_computes(trained: nn.Module) -> None:
     assert all(name in text for name in plan.mapping)
 
 
+@pytest.mark.slow
 def test_a_larger_budget_is_predicted_and_found_to_lose_less(trained: nn.Module) -> None:
     found = [
         cruciform.compress(trained, smooth_images(), {"macs": share}, target="onnxruntime", options=OPTIONS)
@@ -127,6 +108,7 @@ def test_a_network_slower_than_its_layers_is_chosen_smaller(trained: nn.Module, 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("real_engines")
 def test_the_measured_time_is_what_was_asked_for(trained: nn.Module) -> None:
     wide = nn.Sequential(
         nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(),
@@ -153,6 +135,7 @@ def test_it_is_saved_with_its_report_and_loads_again(trained: nn.Module, tmp_pat
         torch.testing.assert_close(again(x), found.model(x))
 
 
+@pytest.mark.slow
 def test_stopped_while_fitting_it_resumes_to_the_same_bits(trained: nn.Module, tmp_path: Path) -> None:
     def run(state: Path | None, stop_after: str | None = None) -> nn.Module:
         def on_progress(what: str) -> None:
@@ -178,6 +161,7 @@ def test_stopped_while_fitting_it_resumes_to_the_same_bits(trained: nn.Module, t
         assert torch.equal(tensor, resumed.state_dict()[name]), name
 
 
+@pytest.mark.slow
 def test_a_state_of_other_weights_is_not_used(trained: nn.Module, tmp_path: Path) -> None:
     options = cruciform.CompressOptions(rounds=1, state=tmp_path / "state")
     cruciform.compress(trained, smooth_images(), LIMITS, target="onnxruntime", options=options)
@@ -189,6 +173,7 @@ def test_a_state_of_other_weights_is_not_used(trained: nn.Module, tmp_path: Path
     assert "candidates of layer 1 of 3" in done
 
 
+@pytest.mark.slow
 def test_another_block_keeps_the_candidates_and_fits_anew(trained: nn.Module, tmp_path: Path) -> None:
     said: list[list[str]] = []
     for block in (1, 3):
@@ -250,7 +235,7 @@ def recipe(tmp_path: Path) -> Path:
 batch_size = 16
 model = {{name = "nin"}}
 data = {{kind = "cifar10", path = "{tmp_path}", threads = 1, mean = [120.0], std = [60.0]}}
-optimizer = {{kind = "sgd", lr = 5.0}}
+optimizer = {{kind = "sgd", lr = 0.1, lr_mult = {{"features.conv1.weight" = 2.0}}}}
 ema = 0.9
 log = {{tensorboard = false}}
 """,
@@ -267,6 +252,7 @@ def for_cifar() -> nn.Module:
     ).eval()  # fmt: skip
 
 
+@pytest.mark.slow
 def test_it_is_tuned_by_labels_and_the_original_and_resumes(recipe: Path, tmp_path: Path) -> None:
     original = for_cifar()
     opened = replace(cruciform.open_network("nin"), model=original, origin="module")
@@ -288,10 +274,12 @@ def test_it_is_tuned_by_labels_and_the_original_and_resumes(recipe: Path, tmp_pa
     assert all(torch.equal(tensor, resumed[name]) for name, tensor in whole.model.state_dict().items())
     tuned_run = next((tmp_path / "stopped").glob("tuned-*"))
     kept = cruciform.load_recipe(tuned_run)
-    assert (kept.epochs, kept.ema, kept.optimizer.lr) == (2, None, 0.01)
+    assert (kept.epochs, kept.ema, kept.optimizer.lr_mult) == (2, None, {})
+    assert kept.optimizer.lr == pytest.approx(0.01)
     assert kept.distill is not None
 
 
+@pytest.mark.slow
 def test_tuning_that_makes_it_worse_is_undone_and_said(recipe: Path) -> None:
     opened = replace(cruciform.open_network("nin"), model=for_cifar(), origin="module")
     said = iter([0.9, 0.8, 0.7])
@@ -331,6 +319,7 @@ def test_what_another_candidate_clearly_beats_is_not_timed() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("real_engines")
 def test_the_command_writes_a_network_and_removes_its_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from PIL import Image
 
@@ -356,3 +345,44 @@ def test_the_command_writes_a_network_and_removes_its_state(tmp_path: Path, monk
     assert json.loads(result.stdout)["images"] == 6
     assert (tmp_path / "small" / "compression.html").is_file()
     assert not (tmp_path / "small.state").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("real_engines")
+def test_in_int8_what_is_faster_ships_and_is_evaluated_as_it_runs(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    wide = nn.Sequential(
+        nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10),
+    ).eval()  # fmt: skip
+
+    def evaluate(model: nn.Module) -> float:
+        with torch.no_grad():
+            return float(model(smooth_images()[:3]).std())
+
+    options = cruciform.CompressOptions(rounds=3, int8=tmp_path / "int8")
+    found = cruciform.compress(wide, smooth_images(), {"macs": "40%"}, evaluate=evaluate, options=options)
+    int8, after = found.report.quantized, found.report.after
+    assert int8 is not None
+    assert after is not None
+    assert int8.artifact.target == "onnxruntime-int8"
+    assert int8.stage.evaluation == pytest.approx(after, rel=0.2)
+    assert int8.stage.evaluation != after  # it was evaluated in the engine
+    shown = str(found)
+    assert "time in int8, measured" in shown
+    assert ("the original ships instead" in shown) != int8.pays
+    assert found.report.to_dict()["int8"]["ships"] == ("compressed" if int8.pays else "original")
+    assert cruciform.open_artifact(tmp_path / "int8")(smooth_images()[:1].numpy()).shape == (1, 10)
+    found.save(tmp_path / "made")
+    assert "time in int8" in (tmp_path / "made" / "compression.html").read_text("utf-8")
+
+
+def test_an_engine_without_int8_and_a_directory_that_is_taken_are_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for target, place, message in (
+        ("executorch", tmp_path / "new", "executorch has no int8 variant; engines that have one: .*onnxruntime-int8"),
+        ("onnxruntime", tmp_path, "not a"),
+    ):
+        options = cruciform.CompressOptions(int8=place)
+        with pytest.raises(CruciformError, match=message):
+            cruciform.compress(for_cifar(), smooth_images(), target=target, options=options)

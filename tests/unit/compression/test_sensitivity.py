@@ -1,14 +1,17 @@
 """How much errors of a layer count: against the change that they really make."""
 
+from math import log
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from cruciform.compression.fitting.measured_rise import measure_rise, take_probes
 from cruciform.compression.fitting.moments import MomentSums
-from cruciform.compression.fitting.output_fit import fit_plan, fit_quickly
+from cruciform.compression.fitting.output_fit import QuickFit, fit_plan, fit_quickly
 from cruciform.compression.fitting.output_problem import OutputProblem
 from cruciform.compression.fitting.sensitivity import measure_sensitivity
+from cruciform.compression.predicted_rise import _interpolate, _measure_rises
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
 
@@ -106,3 +109,28 @@ def _stage(groups: list[tuple[Tensor, Tensor | None]]) -> nn.Module:
             return torch.cat(made, 1)
 
     return Stage()
+
+
+def test_rises_between_measured_ones_lie_on_the_line_through_their_logarithms() -> None:
+    points = [(log(error), log(3 * error**1.6)) for error in (0.01, 0.1)]
+    for error in (0.001, 0.03, 0.1, 0.5):  # below, between, at and beyond them
+        assert _interpolate(points, error) == pytest.approx(3 * error**1.6)
+    assert _interpolate(points[:1], 0.02) == pytest.approx(2 * _interpolate(points, 0.01))
+    assert _interpolate([], 0.02) == 0.02
+
+
+def test_large_errors_of_a_layer_raise_the_output_error_by_more_than_their_share() -> None:
+    """Neighboring errors are not independent: two measured candidates tell by how much, a factor alone does not."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1)).eval()
+    errors = [0.1, 0.2, 0.4, 0.8]
+    weight, bias = model[2].weight.detach(), model[2].bias.detach()
+    generator = torch.Generator().manual_seed(1)
+    change = torch.randn(weight.shape, generator=generator)
+    # The rise is quadratic in the change, so it is quadratic in what is called the error here.
+    fits = [QuickFit(error, (weight + error * change).double(), bias.double()) for error in errors]
+    images = torch.randn(4, 3, 8, 8, generator=generator)
+    rise_of = _measure_rises(model, "2", fits, take_probes(model, lambda: [images], 4))
+    real = [measure_rise(model, "2", fit.kernel, fit.bias, take_probes(model, lambda: [images], 4)) for fit in fits]
+    assert [rise_of(error) for error in errors] == pytest.approx(real, rel=1e-3)
+    assert real[-1] == pytest.approx(64 * real[0], rel=1e-3)

@@ -13,6 +13,7 @@ from cruciform.data.transforms.transforms import (
     RandomCrop,
     RandomResizedCrop,
     RecipeTransform,
+    Resize,
 )
 from cruciform.errors import DataError
 
@@ -78,6 +79,18 @@ def test_a_resized_crop_has_its_size_and_stays_within_the_image() -> None:
         window = RandomResizedCrop(16)(image, dice(number))
         assert window.shape == (16, 16, 3)
         assert (window == 77).all()
+
+
+def test_a_resized_image_has_the_mean_of_the_pixels_below_each_of_its_own() -> None:
+    halves = np.zeros((32, 48, 3), np.uint8)
+    halves[:, 24:] = 200
+    small = Resize(8)(halves, dice())
+    assert small.shape == (8, 8, 3)
+    assert (small[:, :3] == 0).all()
+    assert (small[:, 5:] == 200).all()
+    assert small.mean() == pytest.approx(halves.mean(), rel=0.02)
+    with pytest.raises(DataError, match=r"resize takes uint8 color images, not \(8, 8, 1\) of int64"):
+        Resize(4)(picture(8, 8, 1), dice())
 
 
 def test_what_does_not_fit_is_said() -> None:

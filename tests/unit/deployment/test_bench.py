@@ -1,10 +1,14 @@
 """Benches: what is compared, what realised means, and under which names it is recorded."""
 
 import json
+import re
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
+from cruciform.api.bench import bench as bench_from_python
+from cruciform.cli.shipping.bench import bench as command
 from cruciform.deployment.bench.bench import Bench, Row, Suite, _realised
 from cruciform.deployment.bench.bench_result import check_result, read_parts, record_bench, summarize
 from cruciform.deployment.bench.suites import SUITES
@@ -16,9 +20,15 @@ from cruciform.measure.macs import profile
 ALL = [suite for suites in SUITES.values() for suite in suites]
 
 
+def test_every_suite_is_named_where_people_choose_one() -> None:
+    (option,) = get_type_hints(command, include_extras=True)["suite"].__metadata__
+    assert set(SUITES) <= set(re.findall(r"\w+", option.help))
+    assert all(f"``{name}``" in str(bench_from_python.__doc__) for name in SUITES)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("suite", ALL, ids=lambda suite: suite.baseline)
-def test_every_network_of_a_suite_can_be_built_and_costs_less_than_its_baseline(suite: Suite) -> None:
+def test_every_network_of_a_suite_can_be_built_and_costs_less_than_its_baseline(libraries: None, suite: Suite) -> None:
     baseline, *others = (
         profile(suite.build(name), suite.input_size).macs for name in (suite.baseline, *suite.networks)
     )

@@ -85,6 +85,7 @@ def some_choice(model: nn.Module) -> Choice:
     return Choice(Build(dict.fromkeys(composite_layers(model), "tail")), Timing((1.0,)), None, {}, (), ())
 
 
+@pytest.mark.slow
 def test_a_network_in_training_stays_in_training() -> None:
     model = network().train()
     setting = EngineSettings(TARGETS.get("torch"), SIZE, rounds=1, search_seconds=0)
@@ -244,6 +245,7 @@ def test_one_time_limit_holds_for_the_whole_search(monkeypatch: pytest.MonkeyPat
     assert "all split, plain: skipped, because the time limit of 80 s was reached" in choice.untried
 
 
+@pytest.mark.slow
 def test_without_any_time_dense_still_wins_where_it_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     class Ways(Slow):
         def ways(self, batch: int, input_size: tuple[int, ...]) -> dict[str, Target]:

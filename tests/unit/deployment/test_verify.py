@@ -164,6 +164,7 @@ def test_a_network_that_shows_every_layer_is_built_once(tmp_path: Path, monkeypa
     assert found.batches == (1, 2, 3)
 
 
+@pytest.mark.slow
 def test_what_gives_one_answer_whatever_its_weights_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DeployError, match=r"^[\w-]+ could not be verified: its outputs hardly differ from one input"):
         examine(Constant().eval(), TARGETS.get("torch"), tmp_path)

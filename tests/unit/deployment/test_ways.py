@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -157,6 +159,24 @@ def test_a_converted_network_of_volumes_is_the_same_as_maps(tmp_path: Path) -> N
         (tmp_path / form).mkdir()
         engine = build_engine(model, build, setting, tmp_path / form)
         assert error_of(model, engine, size, 2) < 1e-5
+
+
+@pytest.mark.parametrize(("conv", "size", "planned"), [(nn.Conv2d, SIZE, True), (nn.Conv3d, (3, 6, 6, 6), False)])
+def test_memory_of_a_whole_run_is_planned_for_images_only(
+    conv: type[nn.Module], size: tuple[int, ...], planned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = []
+
+    class Noted(onnxruntime.InferenceSession):
+        def __init__(self, *given: Any, **more: Any) -> None:
+            super().__init__(*given, **more)
+            sessions.append(self)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Noted)
+    setting = EngineSettings(TARGETS.get("onnxruntime"), size)
+    engine = build_engine(conv(3, 4, 3), Build({}), setting, tmp_path)
+    assert engine(np.zeros((1, *size), np.float32)).shape[1] == 4
+    assert sessions[-1].get_session_options().enable_mem_pattern is planned
 
 
 @pytest.mark.slow

@@ -29,6 +29,24 @@ def finish(name: str, seed: int, top1: float, optimizer: str = "sgd") -> dict[st
     return Finish(name, seed, 222_000_000, 9, 50_000, recipe, curve, {}).to_dict()
 
 
+TRAINED = {  # MMACs, accuracy, std, milliseconds
+    "vgg11_gmp": (64.6, 55.1, 0.4, 1.9), "vgg11_gmp_sf": (57.0, 53.9, 0.3, 2.2), "vgg11_gmp_lr": (21.8, 53.4, 0.4, 1.0),
+    "vgg11_gmp_lr_2x": (25.1, 54.3, 0.3, 1.2), "vgg11_gmp_lr_join": (33.6, 53.8, 0.2, 1.3),
+    "vgg11_gmp_lr_join_wfull": (50.7, 56.0, 0.4, 1.9), "vgg11_gmp_lr_lde": (7.5, 47.0, 0.5, 0.6),
+    "vgg11_gmp_narrow_lr": (21.8, 52.2, 0.3, 0.8), "vgg11_gmp_narrow_wfull": (50.7, 54.7, 0.3, 1.6),
+    "vgg11_gmp_lr_same_time": (21.8, 54.0, 0.3, 1.0),
+}  # fmt: skip
+
+
+def record_table(folder: Path, *, timed: bool = True, seeds: int = 3) -> None:
+    summary: dict[str, float] = {}
+    for name, (mmacs, accuracy, std, milliseconds) in TRAINED.items():
+        summary |= {f"{name}_mmacs": mmacs, f"{name}_accuracy": accuracy, f"{name}_seeds": seeds}
+        summary |= {f"{name}_accuracy_std": std} if seeds > 1 else {}
+        summary |= {f"{name}_ms_b1": milliseconds} if timed else {}
+    record_result(folder / "tiny-vgg.json", summary=summary, details={}, command="", n=seeds)
+
+
 @pytest.fixture(scope="session")
 def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
     results = tmp_path_factory.mktemp("results")
@@ -41,6 +59,7 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
         command="",
         n=1,
     )
+    record_table(results)
     layers = [{"layer": one.layer, "milliseconds": 1.0} for one in published_timings()]
     details = {"target": "torch", "batch": 1, "input_size": 224, "layers": layers}
     record_result(results / "paper-timings.json", summary={}, details=details, command="", n=1)
@@ -121,11 +140,38 @@ def test_our_own_runs_of_one_network_are_told_apart(tmp_path: Path) -> None:
     assert note == "with 1 network of our own from cifar10.json"
 
 
+def test_the_table_that_we_trained_has_bars_of_its_stds_beside_the_published_points(material: Material) -> None:
+    from matplotlib.container import ErrorbarContainer
+
+    figure, note = FIGURES.get("vgg-table")(material)
+    macs, deployed, published = figure.axes
+    assert note == "with 9 networks of our own from tiny-vgg.json"
+    bars = [one for axes in (macs, deployed) for one in axes.containers if isinstance(one, ErrorbarContainer)]
+    assert len(bars) == 2 * 9
+    assert not published.containers
+    points = {(float(x), float(y)) for line in macs.lines for x, y in zip(*line.get_data(), strict=True)}
+    for mmacs, accuracy, std, _ in list(TRAINED.values())[:9]:
+        ends = [100 - accuracy, 100 - accuracy - std, 100 - accuracy + std]
+        assert all(any(x == mmacs and y == pytest.approx(end) for x, y in points) for end in ends)
+    wfull = [y for line in published.lines for x, y in zip(*line.get_data(), strict=True) if x == 6.336823656]
+    assert wfull == [pytest.approx(29.5819)]
+
+
+def test_the_table_is_drawn_from_single_runs_without_times(tmp_path: Path) -> None:
+    record_table(tmp_path, timed=False, seeds=1)
+    figure, note = FIGURES.get("vgg-table")(Material(tmp_path))
+    assert [axes.get_title() for axes in figure.axes] == ["ours: MACs", "the paper: MACs"]
+    assert note.endswith("9 of them without times")
+    assert not any(axes.containers for axes in figure.axes)
+
+
 def test_without_results_a_figure_says_what_is_missing(tmp_path: Path) -> None:
     _, note = FIGURES.get("timings")(Material(tmp_path))
     assert "cruciform paper timings measures them" in note
     with pytest.raises(LeftOut, match="needs a trained network"):
         FIGURES.get("filters")(Material(tmp_path))
+    with pytest.raises(LeftOut, match="tiny_vgg.py table makes them"):
+        FIGURES.get("vgg-table")(Material(tmp_path))
     dense = Material(tmp_path, nn.Sequential(nn.Conv2d(3, 4, 3)), "dense")
     with pytest.raises(LeftOut, match="no layer with several filter groups"):
         FIGURES.get("filters")(dense)

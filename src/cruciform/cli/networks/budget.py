@@ -8,6 +8,7 @@ import typer
 from cruciform.cli.shared.arguments import (
     BatchOption,
     JsonOption,
+    LimitsOption,
     ModelArgument,
     ProtectOption,
     RoundsOption,
@@ -29,15 +30,7 @@ def budget(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write the model directory and report here.")
     ] = None,
-    limits: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--budget",
-            metavar="[UNIT=]LIMIT",
-            help="Time of a batch: 60% of the dense network's, or 12ms. Other cost units by name, as macs=50%; an "
-            "unknown one lists them all. May be repeated.",
-        ),
-    ] = None,
+    limits: LimitsOption = None,
     macs: Annotated[str | None, typer.Option(help="Short for --budget macs=LIMIT: 50%, or a number.")] = None,
     params: Annotated[str | None, typer.Option(help="Short for --budget params=LIMIT: 50%, or a number.")] = None,
     size_bytes: Annotated[

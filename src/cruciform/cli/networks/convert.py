@@ -19,7 +19,11 @@ def convert(
         typer.Option("--output", "-o", metavar="DIR", help="Write a model directory here. Left out: a dry run."),
     ] = None,
     scheme: Annotated[
-        str, typer.Option(help=f"{', '.join(SCHEMES.registered())}; or cross with options, as cross:full=0.25.")
+        str,
+        typer.Option(
+            help=f"{', '.join(SCHEMES.registered())}; cross with options, as cross:full=0.25; or several, as "
+            "'lr or sf': the first that applies to a layer."
+        ),
     ] = "lr",
     init: Annotated[
         str,

@@ -29,6 +29,15 @@ TargetOption = Annotated[str, typer.Option(help="The engine; an unknown name lis
 BatchOption = Annotated[int, typer.Option(min=1, help="Batch size.")]
 ThreadsOption = Annotated[int, typer.Option(min=1, help="Threads of the engine.")]
 RoundsOption = Annotated[int, typer.Option(min=1, help="Timing rounds, interleaved; the shortest time counts.")]
+LimitsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--budget",
+        metavar="[UNIT=]LIMIT",
+        help="Time of a batch: 60% of the original's, or 12ms. Other cost units by name, as macs=50%; an unknown one "
+        "lists them all. May be repeated.",
+    ),
+]
 ProtectOption = Annotated[list[str] | None, typer.Option(help="Keep layers with such names, as 'layer1.*'.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
 BackendOption = Annotated[

@@ -14,7 +14,7 @@ from cruciform.cli.shared.terminal import console
 
 
 def bench(
-    suite: Annotated[str, typer.Option(help="vgg, nin or volumes.")] = "vgg",
+    suite: Annotated[str, typer.Option(help="vgg, nin, volumes, resnet or compressed.")] = "vgg",
     target: Annotated[list[str] | None, typer.Option(help="An engine, as for deploy; may be repeated.")] = None,
     batch: Annotated[list[int] | None, typer.Option(min=1, help="Batch size; may be repeated.")] = None,
     threads: Annotated[int, typer.Option(min=1, help="One: CPU time; more: wall-clock time.")] = 1,

@@ -2,26 +2,41 @@
 
 Each layer is fitted to what the original layer computes, from what the layers before it, fitted already, deliver
 (asymmetric: errors of earlier layers are corrected as far as a later one can). Layers are taken in blocks: the moments
-of a block are collected in one pass of both networks, in which the layers of the block compute what the original's do.
-A block of one layer is the exact sequential fit; larger ones save passes in networks of hundreds of layers.
+of a block are collected in one pass of the compressed network, in which the layers of the block compute what the
+original's do. A block of one layer is the exact sequential fit; larger ones save passes in networks of hundreds of
+layers. The original runs once for many blocks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from cruciform.compression.fitting.lockstep import Batches, Sampling, collect_moments
-from cruciform.compression.fitting.norms import reestimate_norms_
+from cruciform.compression.fitting.correction import Correction, find_correction
+from cruciform.compression.fitting.layer_moments import (
+    Batches,
+    OutputSample,
+    Sampling,
+    collect_moments,
+    in_memory,
+    sample_outputs,
+)
+from cruciform.compression.fitting.measured_rise import Probe, output_error, replaced, take_probes
+from cruciform.compression.fitting.moments import Moments
+from cruciform.compression.fitting.norms import move_norms_, norm_after, shift_norm_
 from cruciform.compression.fitting.output_fit import fit_outputs
 from cruciform.errors import ConversionError
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, spec_of
 from cruciform.spec import ConvSpec
+
+SHARES = (1.0, 0.5, 0.0)
+"""Of the correction of earlier errors, what is tried; the first of equally good ones is taken."""
+PROBED, FEWEST_PROBES, MOST_PROBES = 8, 4, 256
+"""One in so many calibration inputs tries it, within these bounds."""
 
 
 class Pair(NamedTuple):
@@ -56,7 +71,7 @@ class NetworkFit:
     Attributes:
         layers: Those that were fitted.
         skipped: By name, why a replaced layer was not.
-        norms: Batch norms whose statistics were re-estimated.
+        norms: Batch norms whose statistics were moved.
     """
 
     layers: tuple[FittedLayer, ...]
@@ -74,7 +89,7 @@ def fit_network_(
     done: Sequence[FittedLayer] = (),
     on_progress: Callable[[list[FittedLayer], int], None] = lambda fitted, total: None,
 ) -> NetworkFit:
-    """Fit the replaced layers of a network to the original's outputs, in place, and re-estimate its batch norms.
+    """Fit the replaced layers of a network to the original's outputs, in place, and move its batch norms.
 
     Args:
         compressed: The network with ``CompositeConv`` layers, as ``convert`` makes it.
@@ -93,22 +108,73 @@ def fit_network_(
     skipped |= {name: "no calibration input reaches it" for name in pairs if name not in order}
     fitted = [layer for layer in done if layer.name in order]
     left = [name for name in order if name not in {layer.name for layer in fitted}]
+    probes = take_probes(original, batches, max(FEWEST_PROBES, min(MOST_PROBES, sampling.inputs // PROBED)))
+    samples: dict[str, list[list[OutputSample]]] = {}
     for first in range(0, len(left), sampling.block):
         names = left[first : first + sampling.block]
+        if not samples.keys() >= {*names}:
+            ahead = {name: pairs[name].spec for name in left[first:]}
+            samples = sample_outputs(original, in_memory(ahead, sampling, first=len(names)), batches, sampling)
         with _standing_in(pairs[name] for name in names):
             specs = {name: pairs[name].spec for name in names}
-            moments = collect_moments(original, compressed, specs, batches, sampling)
+            wanted = {name: samples.pop(name) for name in names}
+            moments = collect_moments(compressed, specs, batches, sampling, samples=wanted, parts=2)
+            centered = {name: pairs[name].layer.plan.stages[-1].bias or takes_means(original, name) for name in names}
+            corrections = _corrections(compressed, pairs, moments, centered, probes)
         for name in names:
             layer, trained, _ = pairs[name]
-            centered = layer.plan.stages[-1].bias or takes_means(original, name)
-            metric = metrics.get(name) if metrics else None
-            weight = trained.get_parameter("weight")
-            found = fit_outputs(layer.plan, moments.pop(name), weight, centered=centered, metric=metric)
+            found = fit_outputs(
+                layer.plan,
+                moments.pop(name)[0],
+                trained.get_parameter("weight"),
+                centered=centered[name],
+                metric=metrics.get(name) if metrics else None,
+                correction=corrections.get(name),
+            )
             _load_(layer, found.parameters)
+            norm = norm_after(original, name)
+            if norm and not layer.plan.stages[-1].bias:
+                shift_norm_(compressed.get_submodule(norm), original.get_submodule(norm), found.bias)
             fitted.append(FittedLayer(name, str(layer.plan), found.relative_error, found.weight_fit_error))
         on_progress(fitted, len(order))
-    norms = reestimate_norms_(compressed, batches())
+    norms = move_norms_(compressed, original, batches)
     return NetworkFit(tuple(fitted), skipped, norms)
+
+
+def _corrections(
+    compressed: nn.Module,
+    pairs: Mapping[str, Pair],
+    moments: dict[str, list[Moments]],
+    centered: Mapping[str, bool],
+    probes: Sequence[Probe],
+) -> dict[str, Correction]:
+    """Return how much of the errors before them the layers of a block correct; halves of moments are joined.
+
+    Args:
+        compressed: In which the layers of the block compute what the convolutions that they replace do.
+        pairs: All layers.
+        moments: Of the layers of the block, in two halves; of one input there is only one.
+        centered: As for ``OutputProblem``.
+        probes: What the network is run on.
+    """
+    found: dict[str, Correction] = {}
+    for name, parts in moments.items():
+        if len(parts) == 2:
+            trained = pairs[name].trained
+            weight, bias = trained.get_parameter("weight"), getattr(trained, "bias", None)
+            found[name], whole = find_correction((parts[0], parts[1]), weight, bias, centered=centered[name])
+            parts[:] = [whole]
+
+    def error_at(share: float) -> float:
+        with ExitStack() as stack:
+            for name, correction in found.items():
+                trained, now = pairs[name].trained, correction.at(share)
+                weight = trained.get_parameter("weight").detach().clone()
+                stack.enter_context(replaced(trained, now.kernel(weight), now.bias(weight)))
+            return output_error(compressed, probes)
+
+    best = min(SHARES, key=error_at) if found else 1.0
+    return {name: correction.at(best) for name, correction in found.items()}
 
 
 def _pairs(compressed: nn.Module, original: nn.Module) -> tuple[dict[str, Pair], dict[str, str]]:
@@ -166,13 +232,7 @@ def _running_order(model: nn.Module, batches: Batches) -> list[str]:
 
 def takes_means(model: nn.Module, name: str) -> bool:
     """Return whether the mean of a convolution's outputs is taken up: by its bias, or by the batch norm after it."""
-    spec = spec_of(model.get_submodule(name))  # type: ignore[arg-type]
-    if spec.bias:
-        return True
-    names = [other for other, module in model.named_modules() if not list(module.children())]
-    after = names[names.index(name) + 1 : names.index(name) + 2]
-    norm = model.get_submodule(after[0]) if after else None
-    return isinstance(norm, _BatchNorm) and norm.num_features == spec.out_channels
+    return spec_of(model.get_submodule(name)).bias or norm_after(model, name) is not None
 
 
 @torch.no_grad()

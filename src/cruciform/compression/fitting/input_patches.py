@@ -9,7 +9,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from cruciform.nn.composite import pad_or_crop
+from cruciform.nn.padding import pad_or_crop
 from cruciform.spec import ConvSpec
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from cruciform.compression.fitting.lockstep import Batches
+from cruciform.compression.fitting.layer_moments import Batches
 from cruciform.compression.fitting.sensitivity import is_class_scores, output_tensors
 
 
@@ -42,16 +42,30 @@ def measure_rise(model: nn.Module, name: str, kernel: Tensor, bias: Tensor, prob
         model: The trained network, in evaluation mode.
         name: The convolution.
         kernel: In the place of its weight.
-        bias: In the place of its bias; also where it has none, because a norm after it would be re-estimated.
+        bias: In the place of its bias; also where it has none, because a norm after it would follow.
         probes: What it is run on.
     """
-    with _replaced(model.get_submodule(name), kernel, bias):
-        total = sum(len(images) * _difference(outputs, output_tensors(model(images))) for images, outputs in probes)
+    with replaced(model.get_submodule(name), kernel, bias):
+        return output_error(model, probes)
+
+
+@torch.no_grad()
+def output_error(model: nn.Module, probes: Sequence[Probe]) -> float:
+    """Return how far the outputs of a network are from those of the original."""
+    total = sum(len(images) * _difference(outputs, output_tensors(model(images))) for images, outputs in probes)
     return total / sum(len(images) for images, _ in probes)
 
 
 @contextmanager
-def _replaced(layer: nn.Module, kernel: Tensor, bias: Tensor) -> Iterator[None]:
+@torch.no_grad()
+def replaced(layer: nn.Module, kernel: Tensor, bias: Tensor) -> Iterator[None]:
+    """Put another kernel and bias into a convolution, and its own back after.
+
+    Args:
+        layer: The convolution.
+        kernel: In the place of its weight.
+        bias: In the place of its bias, also where it has none.
+    """
     weight = layer.get_parameter("weight")
     own = getattr(layer, "bias", None)
     shift = bias.to(weight) - (0.0 if own is None else own.detach())
@@ -75,6 +89,7 @@ def _difference(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
 
 def _divergence(before: Tensor, after: Tensor) -> float:
     if is_class_scores(before):
-        p, q = before.float().log_softmax(1), after.float().log_softmax(1)
+        # In float64: the divergence of nearly equal scores is a small difference of large numbers.
+        p, q = before.cpu().double().log_softmax(1), after.cpu().double().log_softmax(1)
         return 2 * float((p.exp() * (p - q)).sum(1).mean())
     return float((before - after).square().mean())

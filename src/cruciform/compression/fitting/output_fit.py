@@ -1,7 +1,7 @@
 """The parameters of a plan that reproduce a trained layer's outputs best, by second moments of its inputs.
 
-- One stage: each output with the taps s of its group has ``v_s = R_s C_ss⁻¹``, exact. It has no use for the metric G:
-  its outputs do not share filters.
+- One stage: each output with the taps s of its group has ``v_s = R_s C_ss⁻¹``. That is the best for each output by
+  itself; errors of outputs of different shapes that G counts together are not weighed against each other.
 - Several stages: in alternation (``alternation``), from the best of several starts.
 
 The result is never worse in E[eᵀ G e] than the fit to the weights (``conversion.fit``), which is one of the starts.
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from cruciform.compression.fitting.alternation import alternate
+from cruciform.compression.fitting.correction import Correction
 from cruciform.compression.fitting.moments import Moments
 from cruciform.compression.fitting.output_problem import RIDGE, OutputProblem
 from cruciform.compression.fitting.stage_algebra import StageAlgebra
@@ -36,12 +37,14 @@ class OutputFit:
             calibration inputs; 0 is exact.
         weight_fit_error: The same of the fit to the weights alone.
         error: E[eᵀ G e] itself.
+        bias: What the outputs need for the means that are wanted, (d,), also where the plan has no bias.
     """
 
     parameters: list[list[GroupParameters]]
     relative_error: float
     weight_fit_error: float
     error: float
+    bias: Tensor
 
 
 def fit_outputs(
@@ -52,6 +55,7 @@ def fit_outputs(
     centered: bool | None = None,
     metric: Tensor | None = None,
     ridge: float = RIDGE,
+    correction: Correction | None = None,
 ) -> OutputFit:
     """Fit one plan to the outputs of a trained convolution.
 
@@ -62,9 +66,19 @@ def fit_outputs(
         centered: As for ``OutputProblem``; left out: whether the last stage has a bias.
         metric: As for ``OutputProblem``.
         ridge: As for ``OutputProblem``.
+        correction: How much of the errors of earlier layers it corrects; None: as much as it can.
     """
     takes_means = plan.stages[-1].bias if centered is None else centered
-    return fit_plan(plan, OutputProblem(moments, weight, centered=takes_means, metric=metric, ridge=ridge))
+    problem = OutputProblem(
+        moments,
+        weight,
+        centered=takes_means,
+        metric=metric,
+        ridge=ridge,
+        fractions=correction.fractions if correction else None,
+        wanted_mean=correction.wanted_mean if correction else None,
+    )
+    return fit_plan(plan, problem)
 
 
 def fit_plan(plan: LayerPlan, problem: OutputProblem) -> OutputFit:
@@ -93,7 +107,7 @@ def fit_plan(plan: LayerPlan, problem: OutputProblem) -> OutputFit:
     bias = problem.output_mean - collapsed @ problem.input_mean
     whole = problem.energy or 1.0
     parameters = _as_parameters(plan, fitted, bias, problem.weight)
-    return OutputFit(parameters, min(errors) / whole, errors[1] / whole, min(errors))
+    return OutputFit(parameters, min(errors) / whole, errors[1] / whole, min(errors), bias)
 
 
 class QuickFit(NamedTuple):
@@ -110,12 +124,19 @@ class QuickFit(NamedTuple):
     bias: Tensor
 
 
-def fit_quickly(plan: LayerPlan, problem: OutputProblem) -> QuickFit:
-    """Fit a plan to the outputs of a layer by its start and an exact last stage."""
+def fit_quickly(plan: LayerPlan, problem: OutputProblem, *, order: Sequence[int] | None = None) -> QuickFit:
+    """Fit a plan to the outputs of a layer by its start and an exact last stage.
+
+    Args:
+        plan: As for ``fit_plan``.
+        problem: The layer.
+        order: For each filter of a plan of one stage the output that it shall reproduce; None: its own. The kernel that
+            is returned has the outputs of the layer in their own order.
+    """
     _refuse_groups(plan)
     algebra = StageAlgebra(plan)
     if algebra.count == 1:
-        fitted = _solve_stage(algebra, problem)
+        fitted = _solve_stage(algebra, problem, order)
     else:
         start = problem.whitened_start(algebra)
         start = start or algebra.embedded(fit_parameters(plan, problem.best, None, sweeps=1))
@@ -130,8 +151,9 @@ def _refuse_groups(plan: LayerPlan) -> None:
         raise ConversionError(f"a convolution with groups={plan.spec.groups} can't be fitted to outputs, only groups=1")
 
 
-def _solve_stage(algebra: StageAlgebra, problem: OutputProblem) -> list[Tensor]:
-    return [_mixed(problem.root, _solve_rows(algebra, problem.c, problem.plain_target))]
+def _solve_stage(algebra: StageAlgebra, problem: OutputProblem, order: Sequence[int] | None = None) -> list[Tensor]:
+    placed = torch.arange(len(problem.weight)) if order is None else torch.tensor(list(order))
+    return [_mixed(problem.root, _solve_rows(algebra, problem, placed))]
 
 
 def _mixed(matrix: Tensor, kernel: Tensor) -> Tensor:
@@ -140,21 +162,13 @@ def _mixed(matrix: Tensor, kernel: Tensor) -> Tensor:
     return mixed.reshape(kernel.shape)
 
 
-def _solve_rows(algebra: StageAlgebra, c: Tensor, r: Tensor) -> Tensor:
-    """Return the best kernel of a single stage, group by group."""
-    mask = algebra.masks[0]
-    channels = algebra.plan.spec.in_channels
-    kernel = torch.zeros(len(r), channels, *mask.shape[2:], dtype=torch.float64)
-    row = 0
-    for group in algebra.plan.stages[0].groups:
-        rows = slice(row, row + group.filters)
-        taps = mask[row].reshape(1, -1).expand(channels, -1).reshape(-1) > 0
-        solved = torch.linalg.solve(c[taps][:, taps], r[rows][:, taps].T).T
-        flat = torch.zeros(group.filters, len(taps), dtype=torch.float64)
-        flat[:, taps] = solved
-        kernel[rows] = flat.reshape(group.filters, channels, *mask.shape[2:])
-        row += group.filters
-    return kernel
+def _solve_rows(algebra: StageAlgebra, problem: OutputProblem, order: Tensor) -> Tensor:
+    """Return the best kernel of a single stage; its filters in the order of the original's outputs."""
+    kernel = torch.zeros_like(problem.plain_target)
+    groups = algebra.plan.stages[0].groups
+    for values, rows in zip(algebra.values_of_groups(), order.split([group.filters for group in groups]), strict=True):
+        kernel[rows] = problem.best_within(values)[rows]
+    return kernel.reshape(problem.weight.shape)
 
 
 def _as_parameters(

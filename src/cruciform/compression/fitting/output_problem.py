@@ -2,7 +2,8 @@
 
 The objective is ``E[eᵀ G e] + λ tr((V − W)ᵀ G (V − W))`` with ``e = y − V x̂``. The ridge λ draws to the trained kernel
 W and not to zero, so a plan that can represent W gets exactly W when the inputs are the original's, also where inputs
-have no full rank. With ``G = UᵀU`` all is written for the mixed kernel ``U V``, where G is the identity.
+have no full rank. Of what the inputs of the compressed network would move it to, only a fraction may be wanted
+(``correction``). With ``G = UᵀU`` all is written for the mixed kernel ``U V``, where G is the identity.
 """
 
 from functools import cached_property
@@ -33,6 +34,8 @@ class OutputProblem:
         centered: Whether the means are taken up by a bias of the last stage, or by a norm after the layer.
         metric: G, (d, d), positive semidefinite; None: errors of all outputs count alike.
         ridge: λ, as a fraction of the mean of C's diagonal.
+        fractions: Of the correction of earlier layers' errors, what is wanted for each output, (d,); None: all of it.
+        wanted_mean: The means that the outputs are to have, (d,); None: the original's.
     """
 
     def __init__(
@@ -43,6 +46,8 @@ class OutputProblem:
         centered: bool,
         metric: Tensor | None = None,
         ridge: float = RIDGE,
+        fractions: Tensor | None = None,
+        wanted_mean: Tensor | None = None,
     ) -> None:
         expected = (weight.shape[0], prod(weight.shape[1:]))
         if tuple(moments.cross.shape) != expected:
@@ -51,25 +56,50 @@ class OutputProblem:
             )
         about = moments.centered() if centered else moments
         self.weight = weight.detach()
-        self.input_mean, self.output_mean = moments.input_mean, moments.output_mean
+        self.input_mean = moments.input_mean
+        self.output_mean = moments.output_mean if wanted_mean is None else wanted_mean
         self.root = _root(metric, len(weight))
         # Of inputs that hardly vary nothing but rounding is left about their mean; the ridge is larger than that.
         spread, whole = (float(one.inputs.diagonal().mean()) for one in (about, moments))
         self.strength = max(ridge * spread, ROUNDING_SHARE * whole) or ridge
+        w = self.weight.cpu().double().reshape(expected)
+        wanted = about.cross
+        if fractions is not None:
+            plain = w @ about.inputs
+            wanted = plain + fractions[:, None] * (about.cross - plain)
         # A large matrix: no more copies than needed.
         self.c = about.inputs if about is not moments else about.inputs.clone()
         self.c.diagonal().add_(self.strength)
-        self.plain_target = about.cross + self.strength * self.weight.cpu().double().reshape(expected)
+        self.plain_target = wanted + self.strength * w
         self.cross = self.root @ about.cross
         self.target = self.root @ self.plain_target
         self.energy = float(((self.root @ about.outputs) * self.root).sum())
         self._directions: dict[tuple[int, ...], Tensor] = {}
+        self._within: dict[bytes, Tensor] = {}
 
     @cached_property
     def best(self) -> Tensor:
         """The mixed kernel that minimizes the objective without a plan, (d, c, window)."""
         solved: Tensor = torch.cholesky_solve(self.target.T, torch.linalg.cholesky(self.c)).T
         return solved.reshape(self.weight.shape)
+
+    def best_within(self, taps: Tensor) -> Tensor:
+        """Return the plain kernel, (d, p), that reproduces each output best by some of a patch's values alone.
+
+        Args:
+            taps: Which values, (p,).
+        """
+        key = taps.numpy().tobytes()
+        if key not in self._within:
+            kernel = torch.zeros_like(self.plain_target)
+            kernel[:, taps] = torch.linalg.solve(self.c[taps][:, taps], self.plain_target[:, taps].T).T
+            self._within[key] = kernel
+        return self._within[key]
+
+    def explained_within(self, taps: Tensor) -> Tensor:
+        """Return how far ``best_within`` lowers the objective of each output, (d,), counted by the diagonal of G."""
+        weights = self.root.square().sum(0)
+        return weights * (self.best_within(taps) * self.plain_target).sum(1)
 
     def objective(self, mixed: Tensor) -> float:
         """Return the objective of a mixed kernel without its constant: ⟨V C, V⟩ − 2 ⟨V, R⟩."""

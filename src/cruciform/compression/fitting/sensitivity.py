@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cruciform.compression.fitting.lockstep import Batches
+from cruciform.compression.fitting.layer_moments import Batches
 
 POSITIONS = 64
 """Of a layer's outputs for one input, evenly spaced, that gradients are taken of; they stand for all."""

@@ -41,6 +41,17 @@ class StageAlgebra:
         ]
         return self._own_axes(torch.cat(taps), stage)
 
+    def values_of_groups(self) -> list[Tensor]:
+        """Return for each group of the first stage, where it is the only one, which of a patch's values it reads, (p,).
+
+        Groups of one shape read the same.
+        """
+        channels = self.plan.spec.in_channels
+        return [
+            group_support(self.plan, 0, number).flatten().repeat(channels)
+            for number in range(len(self.plan.stages[0].groups))
+        ]
+
     def _own_axes(self, kernel: Tensor, stage: int) -> Tensor:
         sizes = [size for axis, size in enumerate(kernel.shape[2:]) if self.plan.owners[axis] == stage]
         return kernel.reshape(*kernel.shape[:2], *sizes)

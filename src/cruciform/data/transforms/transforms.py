@@ -164,8 +164,7 @@ class RandomResizedCrop(RecipeSetting):
 
     def __call__(self, image: Image, random: np.random.Generator) -> Image:
         """Return a new image."""
-        if image.ndim != 3 or image.dtype != np.uint8 or image.shape[-1] != 3:
-            raise DataError(f"random-resized-crop takes uint8 color images, not {image.shape} of {image.dtype}")
+        _refuse_other_images(image, self.kind)
         height, width = _spatial(image)
         draws = random.random(4)
         area = height * width * (self.min_scale + (1 - self.min_scale) * draws[0])
@@ -178,5 +177,30 @@ class RandomResizedCrop(RecipeSetting):
         return np.asarray(window)
 
 
-RecipeTransform = RandomCrop | CenterCrop | Hflip | RandomResizedCrop
+@dataclass(frozen=True)
+class Resize(RecipeSetting):
+    """Resize a 2-D image, whatever its aspect ratio: to train on smaller images where all of a data set have one size.
+
+    Attributes:
+        size: Height and width of the result.
+    """
+
+    size: int
+    kind: Literal["resize"] = "resize"
+
+    def __post_init__(self) -> None:
+        _check_extents(self.size)
+
+    def __call__(self, image: Image, random: np.random.Generator) -> Image:
+        """Return a new image."""
+        _refuse_other_images(image, self.kind)
+        return np.asarray(Pillow.fromarray(image).resize((self.size, self.size), Pillow.Resampling.BILINEAR))
+
+
+def _refuse_other_images(image: Image, kind: str) -> None:
+    if image.ndim != 3 or image.dtype != np.uint8 or image.shape[-1] != 3:
+        raise DataError(f"{kind} takes uint8 color images, not {image.shape} of {image.dtype}")
+
+
+RecipeTransform = RandomCrop | CenterCrop | Hflip | RandomResizedCrop | Resize
 """The transforms that a recipe can name. To add one, add a class above and its name here."""

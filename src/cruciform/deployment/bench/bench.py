@@ -158,7 +158,7 @@ def run_bench(suite: Suite, setting: EngineSettings, *, on_progress: ProgressCal
             choices[name] = choose_build(models[name], setting, on_progress=prefixed(on_progress, name))
             part = Path(tempfile.mkdtemp(dir=folder))
             engines[name] = build_engine(models[name], choices[name].build, setting, part)
-        times = _side_by_side(rivals, engines, setting, on_progress)
+        times = time_side_by_side(rivals, engines, setting, on_progress)
     fastest = min(rivals, key=lambda rival: times[rival].best)
     macs = {name: profile(model, suite.input_size).macs for name, model in models.items()}
     way = fastest.partition(", ")[2] or PLAIN
@@ -194,7 +194,7 @@ def _baselines(
     return {label: engine for label, engine in engines.items() if first[label].best <= limit}, seen
 
 
-def _side_by_side(
+def time_side_by_side(
     rivals: dict[str, Engine], engines: dict[str, Engine], setting: EngineSettings, on_progress: ProgressCallback
 ) -> dict[str, Timing]:
     """Time all of them, interleaved; repeat a few times if the fastest baseline drifts."""

@@ -5,29 +5,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch.fx import GraphModule
 
-from cruciform.deployment.targets.calibration import calibration_images
+from cruciform.deployment.targets.int8_target import Int8Target, needs_reduced_range
 from cruciform.deployment.targets.library_output import without_remarks
 from cruciform.deployment.targets.onnxruntime import ONNX_FILE, OnnxRuntime
-from cruciform.deployment.targets.target import TARGETS, Engine, Target
+from cruciform.deployment.targets.target import TARGETS, Engine
 from cruciform.errors import MissingExtraError
 
 F32 = OnnxRuntime()
 """Writes the network before quantization and runs it afterwards; operations without an int8 kernel stay in float32."""
 
 
-class OnnxRuntimeInt8(Target):
+class OnnxRuntimeInt8(Int8Target):
     """Microsoft's engine, on the CPU, with int8 weights and activations."""
 
     name = "onnxruntime-int8"
     packages = ("onnx", "onnxscript", "onnxruntime")
     extra = "onnx"
-    precision = "int8"
-    tolerance = 0.1
-    needs_images = True
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
         """Quantize the float32 network: min–max ranges of activations, and of each filter's weights.
@@ -35,16 +31,13 @@ class OnnxRuntimeInt8(Target):
         Raises:
             DeployError: There are no images.
         """
-        images = calibration_images(self.name, self.images, input_size)
+        images = self.calibration_images(input_size)
         try:
             from onnxruntime import quantization
         except ImportError as error:
             raise MissingExtraError(
                 f"{self.name} needs ONNX Runtime ({error}): pip install 'cruciform[onnx]'"
             ) from error
-        # Without these instructions two int8 products are summed in int16, which may overflow.
-        abilities = torch.cpu.get_capabilities()
-        tight = not (abilities.get("avx512_vnni") or abilities.get("avx_vnni"))
         with tempfile.TemporaryDirectory() as plain, without_remarks():
             F32.write(graph, input_size, Path(plain), batch=batch)
             quantization.quantize_static(
@@ -52,7 +45,7 @@ class OnnxRuntimeInt8(Target):
                 folder / ONNX_FILE,
                 _reader(quantization.CalibrationDataReader, images, Path(plain) / ONNX_FILE),
                 per_channel=True,
-                reduce_range=tight,
+                reduce_range=needs_reduced_range(),
                 activation_type=quantization.QuantType.QUInt8,
                 weight_type=quantization.QuantType.QInt8,
                 # Class scores beyond those of the calibration images must not be clipped.

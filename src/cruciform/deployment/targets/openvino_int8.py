@@ -8,25 +8,22 @@ from typing import Any
 
 from torch.fx import GraphModule
 
-from cruciform.deployment.targets.calibration import calibration_images
+from cruciform.deployment.targets.int8_target import Int8Target
 from cruciform.deployment.targets.library_output import without_remarks, without_telemetry
 from cruciform.deployment.targets.openvino import OPENVINO_FILE, OpenVino
-from cruciform.deployment.targets.target import TARGETS, Engine, Target
+from cruciform.deployment.targets.target import TARGETS, Engine
 from cruciform.errors import MissingExtraError
 
 F32 = OpenVino("f32")
 """Writes the network before quantization and runs it afterwards; layers that NNCF skips stay in float32."""
 
 
-class OpenVinoInt8(Target):
+class OpenVinoInt8(Int8Target):
     """Intel's engine, on the CPU, with int8 weights and activations."""
 
     name = "openvino-int8"
     packages = ("openvino", "nncf")
     extra = "int8"
-    precision = "int8"
-    tolerance = 0.1
-    needs_images = True
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
         """Quantize the float32 network.
@@ -34,7 +31,7 @@ class OpenVinoInt8(Target):
         Raises:
             DeployError: There are no images.
         """
-        images = calibration_images(self.name, self.images, input_size)
+        images = self.calibration_images(input_size)
         openvino, nncf = _import_both()
         # Read from another folder than it is written to: the engine memory-maps the weights.
         with tempfile.TemporaryDirectory() as plain, without_remarks(), redirect_stdout(io.StringIO()):  # NNCF's bars

@@ -12,10 +12,10 @@ from torch.fx import GraphModule, Node
 
 from cruciform.deployment.rewrites.graph import aten, export
 from cruciform.deployment.targets.aotinductor import AotInductor
-from cruciform.deployment.targets.calibration import calibration_images
 from cruciform.deployment.targets.compiler import require_compiler
+from cruciform.deployment.targets.int8_target import Int8Target, needs_reduced_range
 from cruciform.deployment.targets.library_output import without_remarks
-from cruciform.deployment.targets.target import IS_CODE, TARGETS, Engine, Target
+from cruciform.deployment.targets.target import IS_CODE, TARGETS, Engine
 from cruciform.errors import DeployError, MissingExtraError
 
 AHEAD = AotInductor()
@@ -30,25 +30,22 @@ MODULES = {
 """Operations in torchao's patterns, which identify them by the modules that they usually come from."""
 
 
-class TorchInt8(Target):
+class TorchInt8(Int8Target):
     """PyTorch, compiled, with int8 weights and activations."""
 
     name = "torch-int8"
     packages = ("torch", "torchao")
     extra = "int8"
-    precision = "int8"
-    tolerance = 0.1
-    needs_images = True
     computes_by_torch = True
     danger = IS_CODE  # it is compiled, as aotinductor's are
 
     def write(self, graph: GraphModule, input_size: tuple[int, ...], folder: Path, *, batch: int) -> None:
-        """Quantize, and compiles.
+        """Quantize, and compile.
 
         Raises:
             DeployError: There are no images, no C++ compiler, or it is another kind of processor.
         """
-        images = torch.from_numpy(calibration_images(self.name, self.images, input_size))
+        images = torch.from_numpy(self.calibration_images(input_size))
         if platform.machine() not in ("x86_64", "AMD64"):
             raise DeployError(f"{self.name} needs an x86 processor, not {platform.machine()}; try openvino-int8")
         require_compiler()  # fail now rather than after minutes
@@ -83,10 +80,7 @@ def _quantize(graph: Any, images: Tensor) -> Any:
         from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
     except ImportError as error:
         raise MissingExtraError(f"{TorchInt8.name} needs torchao ({error}): pip install 'cruciform[int8]'") from error
-    # Without these instructions two int8 products are summed in int16, which may overflow.
-    abilities = torch.cpu.get_capabilities()
-    tight = not (abilities.get("avx512_vnni") or abilities.get("avx_vnni"))
-    settings = x86.get_default_x86_inductor_quantization_config(reduce_range=tight)
+    settings = x86.get_default_x86_inductor_quantization_config(reduce_range=needs_reduced_range())
     quantizer = x86.X86InductorQuantizer().set_global(settings)
     if any(_rounds_up(node) for node in graph.graph.nodes):
         # Compiled, an int8 pooling ignores ceil_mode and returns maps that are too small (torch 2.13).

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,6 +20,13 @@ from cruciform.data.transforms.transforms import Transform
 from cruciform.errors import BadSampleError, DataError, RunError
 from cruciform.training.engine.evaluation import EvaluationStopped, evaluate
 from cruciform.training.engine.learner import Learner, Outcome
+from cruciform.training.engine.low_rank_switch import (
+    SWITCH_IMAGES,
+    describe,
+    find_switch,
+    low_rank_state,
+    summarize,
+)
 from cruciform.training.engine.nan_policy import apply_nan_policy
 from cruciform.training.engine.open_teacher import open_teacher
 from cruciform.training.engine.run_state import RunState
@@ -129,20 +137,28 @@ class _Training:
         identity = identify(recipe, run, runtime, sources=Datasets(train_set, test_set), input_size=size)
         self.per_epoch = self.loader.order.steps_per_epoch
         self.steps = recipe.epochs * self.per_epoch
+        self._switch = find_switch(recipe, self.steps, runtime)
         notices: list[str] = []
-        model = inputs.model or build_model(
-            run.network(recipe),
-            classes=len(train_set.classes),
-            seed=recipe.seed,
-            images=lambda count: first_images(recipe, train_set, count),
-            notice=notices.append,
-        )
+        table, classes = run.network(recipe), len(train_set.classes)
         teacher = inputs.teacher
         if recipe.distill and teacher is None:
             teacher = open_teacher(recipe.distill, run, leads=runtime.leads)
-        learner = Learner(recipe, model, runtime, classes=len(train_set.classes), teacher=teacher)
-        self.state = RunState(learner, identity, run.checkpoints(recipe.checkpoint.keep), runtime, lock)
+
+        def make_learner(progress: Progress) -> Learner:
+            model = inputs.model or build_model(
+                table if progress.switched else table.at_start(),
+                classes=classes,
+                seed=recipe.seed,
+                images=lambda count: first_images(recipe, train_set, count),
+                notice=notices.append,
+            )
+            return Learner(recipe, model, runtime, classes=classes, teacher=teacher)
+
+        self.state = RunState(make_learner, identity, run.checkpoints(recipe.checkpoint.keep), runtime, lock)
         resumed, found = self.state.restore_newest_(inputs.start)
+        if self._switch and not self.progress.switched:
+            later = build_model(table, classes=classes, seed=recipe.seed)
+            notices.append(self._switch.check(self.state.learner.model, later, recipe))
         conditions = {"precision": recipe.precision, **identity.conditions}
         observers.on_start(
             Plan(
@@ -155,7 +171,7 @@ class _Training:
                 conditions,
             )
         )
-        if len(train_set.classes) == 1:
+        if classes == 1:
             notices.append(f"the data has only one class, {train_set.classes[0]}: there is nothing to learn")
         slow = emulation_warning(recipe.precision, runtime.device, resumed=resumed)
         for message in (*notices, *found, slow):
@@ -181,6 +197,7 @@ class _Training:
     def run_(self) -> None:
         if self.progress.evaluated < self.progress.step // self.per_epoch:
             self._close_epoch()  # it was stopped between the last step of an epoch and its evaluation
+        self._switch_if_due()
         with self.loader.batches(range(self.progress.step, self.steps)) as batches:
             started = time.monotonic()
             for batch in batches:
@@ -258,6 +275,22 @@ class _Training:
             self._close_epoch()
         elif due_now:
             self._save()
+        self._switch_if_due()
+
+    def _switch_if_due(self) -> None:
+        """Make the dense network low-rank, where that is due, and save it: the fit need not be repeated."""
+        state, switch = self.state, self._switch
+        if switch is None or not switch.is_due(self.progress):
+            return
+        started = time.monotonic()
+        fitted = switch.fit(state.learner, first_images(self.recipe, self.loader.source, SWITCH_IMAGES))
+        state.replace_(replace(self.progress, switched=True), *low_rank_state(state.learner, fitted.conversion.model))
+        seconds = time.monotonic() - started
+        self.progress.seconds += seconds
+        figures = {**describe(fitted), "fit_seconds": round(seconds, 3)}
+        self._observers.on_low_rank(self.progress.step, figures)
+        self.notice(summarize(figures))
+        self._save()
 
     def _close_epoch(self) -> None:
         progress, recipe = self.progress, self.recipe

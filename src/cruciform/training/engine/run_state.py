@@ -1,9 +1,12 @@
 """The state of a run in memory: learner, progress and identity; saved to checkpoints and restored from them."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from cruciform.errors import CheckpointError, CruciformError, RunError
 from cruciform.training.engine.learner import Learner
@@ -18,7 +21,7 @@ class RunState:
     """The state of a run.
 
     Args:
-        learner: The network in training.
+        learners: Makes the learner of a point of the run, with initial weights.
         identity: What all checkpoints of the run must agree with.
         checkpoints: Where it is saved.
         runtime: The processes of the run.
@@ -26,14 +29,21 @@ class RunState:
 
     Attributes:
         progress: How far the run is.
+        learner: The network in training.
     """
 
     def __init__(
-        self, learner: Learner, identity: Identity, checkpoints: Checkpoints, runtime: Runtime, lock: Lock | None
+        self,
+        learners: Callable[[Progress], Learner],
+        identity: Identity,
+        checkpoints: Checkpoints,
+        runtime: Runtime,
+        lock: Lock | None,
     ) -> None:
-        self.learner, self._identity, self._checkpoints = learner, identity, checkpoints
+        self._learners, self._identity, self._checkpoints = learners, identity, checkpoints
         self._runtime, self._lock = runtime, lock
         self.progress = Progress()
+        self.learner = learners(self.progress)
 
     def restore_newest_(self, other: Path | None) -> tuple[bool, list[str]]:
         """Restore the newest checkpoint, where there is one.
@@ -66,11 +76,24 @@ class RunState:
     def restore_(self, checkpoint: Checkpoint) -> list[str]:
         """Restore a checkpoint, or raise where it does not belong to this run; return notices for the user."""
         notices = self._identity.check(checkpoint)
-        self.progress = read_progress(checkpoint)
+        progress = read_progress(checkpoint)
         if not self._runtime.leads:  # sums over ranks were saved; they are counted once
-            self.progress.loss, self.progress.samples = 0.0, 0
-        self.learner.load_state_(checkpoint.tensors, checkpoint.part("learner"))
+            progress.loss, progress.samples = 0.0, 0
+        self.replace_(progress, checkpoint.tensors, checkpoint.part("learner"))
         return notices
+
+    def replace_(self, progress: Progress, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """Replace the progress, and the state of the learner; the learner too, where the network is another one.
+
+        Args:
+            progress: The new progress.
+            tensors: As ``Learner.state`` returns them.
+            values: The same.
+        """
+        if progress.switched != self.progress.switched:
+            self.learner = self._learners(progress)
+        self.progress = progress
+        self.learner.load_state_(tensors, values)
 
     def save(self) -> Path | None:
         """Save a checkpoint; return its path in the process that wrote it.

@@ -14,6 +14,7 @@ from cruciform.store.run_marker import RUN_RECIPE
 from cruciform.training.engine.learner import Learner
 from cruciform.training.recipe.recipe import Recipe
 from cruciform.training.run.checkpoint import Checkpoint
+from cruciform.training.run.progress import read_progress
 from cruciform.training.run.run import Run
 from cruciform.training.runtime.runtime import SingleProcess, pick_device
 from cruciform.training.setup.recipe_data import open_datasets
@@ -100,8 +101,11 @@ def restore_learner(
     bounds = Bounds.of(tensor.shape for tensor in checkpoint.tensors.values())
     what = str(run.directory / RUN_RECIPE)
     bounds.check_options(recipe.model.options, what)  # a run may be untrusted, as a model directory may
+    table = run.network(recipe)
+    if not read_progress(checkpoint).switched:
+        table = table.at_start()
     with bounded(bounds, what):
-        model = build_model(run.network(recipe), classes=classes, seed=recipe.seed)
+        model = build_model(table, classes=classes, seed=recipe.seed)
     learner = Learner(recipe, model, runtime, classes=classes)
     learner.load_state_(checkpoint.tensors, checkpoint.part("learner"))
     return learner

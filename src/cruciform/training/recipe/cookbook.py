@@ -35,6 +35,12 @@ def load_recipe(reference: str | Path, changes: Sequence[str] = ()) -> Recipe:
     return recipe
 
 
+def names_recipe(reference: str | Path) -> bool:
+    """Return whether a reference is one that ``load_recipe`` takes, and not, say, a folder of images."""
+    path = Path(reference)
+    return is_run(path) or path.suffix == ".toml" or str(reference) in list_recipes()
+
+
 def make_recipe(data: dict[str, Any], changes: Sequence[str], what: str) -> Recipe:
     """Return a recipe from plain data, with overrides as in ``load_recipe``; ``what`` names it in messages."""
     refuse_renamed(data, what)

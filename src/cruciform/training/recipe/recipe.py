@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -12,7 +12,7 @@ from cruciform.data.transforms.whitening import Whitening
 from cruciform.errors import PlanError, RecipeError
 from cruciform.nn.init_rules import RULES
 from cruciform.nn.initialize import AUTO
-from cruciform.schemes import find_scheme
+from cruciform.schemes import DENSE, find_scheme
 from cruciform.training.objectives.cross_entropy import CrossEntropy
 from cruciform.training.objectives.objective import OBJECTIVES, Objective
 from cruciform.training.optimizers.optimizer_table import OPTIMIZERS, OptimizerTable
@@ -41,6 +41,8 @@ class ModelTable(Table):
         name: A zoo network, ``timm:resnet18`` and the like, or a model directory.
         options: Arguments of its constructor, such as ``num_classes``.
         scheme: Convert it by this scheme before training; None: train it as it is.
+        low_rank_after: Train the dense network for this fraction of the steps, then convert it, with each layer fitted
+            to the dense outputs; None: convert it before training.
         init: The initialization rule; None: the network's own, or the one that suits it where it is converted.
         python_object: The class of the ``nn.Module`` that was passed from Python instead; None: none was.
     """
@@ -48,6 +50,7 @@ class ModelTable(Table):
     name: str
     options: dict[str, Any] = Field(default_factory=dict)
     scheme: str | None = None
+    low_rank_after: float | None = None
     init: str | None = None
     python_object: str | None = None
 
@@ -60,6 +63,31 @@ class ModelTable(Table):
     @classmethod
     def _known_scheme(cls, value: str | None) -> str | None:
         return value if value is None else _check_name(find_scheme, value)
+
+    @field_validator("low_rank_after")
+    @classmethod
+    def _some_steps_of_both(cls, value: float | None) -> float | None:
+        if value is not None and not 0 < value < 1:
+            raise ValueError(
+                f"{value:g} must be more than 0 and less than 1: the fraction of steps that the dense network takes, "
+                "such as 0.3; none converts it before training"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _something_to_become(self) -> Self:
+        if self.low_rank_after is not None and self.scheme in (None, DENSE):
+            raise ValueError(
+                f"low_rank_after={self.low_rank_after:g} needs the scheme of the low-rank network, not "
+                f"scheme={self.scheme or 'none'}: set model.scheme, such as model.scheme=lr, or set "
+                "model.low_rank_after=none"
+            )
+        return self
+
+    def at_start(self) -> "ModelTable":
+        """Return the network that training starts with: the dense one, where it becomes low-rank later."""
+        dense = {"scheme": None, "low_rank_after": None}
+        return self if self.low_rank_after is None else self.model_copy(update=dense)
 
     @field_validator("init")
     @classmethod

@@ -11,11 +11,12 @@ Sizes that are given too must agree with it, except for the short side, which ma
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, get_args
 
 from cruciform.data.samples.source import DATASETS
-from cruciform.data.transforms.transforms import CenterCrop, RandomCrop, RecipeTransform
+from cruciform.data.transforms.transforms import CenterCrop, RandomCrop, RecipeTransform, Resize
 from cruciform.errors import RecipeError
 
 SIZE = "data.size"
@@ -100,7 +101,8 @@ def refuse_small_side(side: int | None, transforms: Mapping[str, Sequence[Recipe
         side: The short side; None: images keep their size.
         transforms: The transforms, by the name of the list.
     """
-    for name, crop in ((name, one) for name, each in transforms.items() for one in each):
+    unresized = {name: takewhile(lambda one: not isinstance(one, Resize), each) for name, each in transforms.items()}
+    for name, crop in ((name, one) for name, each in unresized.items() for one in each):
         if not isinstance(crop, RandomCrop | CenterCrop) or side is None:  # random-resized-crop takes any size
             continue
         if crop.size > side + 2 * (crop.padding if isinstance(crop, RandomCrop) else 0):

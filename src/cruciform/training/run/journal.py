@@ -17,6 +17,7 @@ from cruciform.text.escapes import printable_json
 
 RENAMED_FIELDS = {"rate": "lr", "norm": "grad_norm", "top1_mirrored": "top1_flip_tta", "what": "message"}
 """Keys of log lines that older versions wrote."""
+ONCE_A_STEP = frozenset({"epoch", "low_rank"})
 
 
 class Journal:
@@ -63,9 +64,13 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
             reached = line.get("step", 0)
             lines = [old for old in lines if old.get("event") == "start" or old.get("step", 0) <= reached]
         lines.append(line)
-    # An epoch that was evaluated, but not saved before a kill, is evaluated again.
-    last = {line.get("step", 0): index for index, line in enumerate(lines) if line["event"] == "epoch"}
-    return [line for index, line in enumerate(lines) if line["event"] != "epoch" or last[line.get("step", 0)] == index]
+    # What was done, but not saved before a kill, is done again: an evaluation, a switch to low rank.
+    last = {(line["event"], line.get("step", 0)): index for index, line in enumerate(lines)}
+    return [
+        line
+        for index, line in enumerate(lines)
+        if line["event"] not in ONCE_A_STEP or last[line["event"], line.get("step", 0)] == index
+    ]
 
 
 def parsed(text: bytes) -> dict[str, Any] | None:

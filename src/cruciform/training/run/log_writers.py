@@ -59,6 +59,11 @@ class LogObserver(Observer):
         """Log the checkpoint."""
         self._journal.write("checkpoint", step=step)
 
+    def on_low_rank(self, step: int, figures: dict[str, Any]) -> None:
+        """Log the switch."""
+        self._journal.write("low_rank", step=step, **figures)
+        self._since = (time.monotonic(), 0)  # exclude the time of the fit
+
     def on_notice(self, message: str, step: int) -> None:
         """Log the message."""
         self._journal.write("notice", step=step, message=message)

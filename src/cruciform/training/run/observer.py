@@ -68,6 +68,9 @@ class Observer:
     def on_checkpoint(self, step: int, path: Path | None, figures: dict[str, Any]) -> None:
         """A checkpoint was saved. Called in all processes; ``path`` is None in those that did not write it."""
 
+    def on_low_rank(self, step: int, figures: dict[str, Any]) -> None:
+        """The dense network has become low-rank; ``figures`` has its layers and how well they were fitted."""
+
     def on_notice(self, message: str, step: int) -> None:
         """Something happened that users should know."""
 
@@ -105,6 +108,11 @@ class ObserverGroup(Observer):
         """Call all."""
         for observer in self._observers:
             observer.on_checkpoint(step, path, figures)
+
+    def on_low_rank(self, step: int, figures: dict[str, Any]) -> None:
+        """Call all."""
+        for observer in self._observers:
+            observer.on_low_rank(step, figures)
 
     def on_notice(self, message: str, step: int) -> None:
         """Call all."""

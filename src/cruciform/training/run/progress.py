@@ -20,6 +20,7 @@ class Progress:
         bad_steps: Steps whose gradient was NaN or Inf.
         bad_samples: Indices of unreadable samples.
         plateau: State of the schedule.
+        switched: Whether the dense network that the run started with has become low-rank (``model.low_rank_after``).
     """
 
     step: int = 0
@@ -30,6 +31,7 @@ class Progress:
     bad_steps: int = 0
     bad_samples: list[int] = field(default_factory=list)
     plateau: PlateauState = field(default_factory=PlateauState)
+    switched: bool = False
 
 
 def read_progress(checkpoint: Checkpoint) -> Progress:
@@ -43,6 +45,6 @@ def read_progress(checkpoint: Checkpoint) -> Progress:
     whole = all(type(count) is int and count >= 0 for count in counts)
     real = all(type(number) in (int, float) for number in (made.loss, made.seconds, made.plateau.best))
     listed = isinstance(made.bad_samples, list) and all(type(number) is int for number in made.bad_samples)
-    if not (whole and real and listed) or made.step != checkpoint.step:
+    if not (whole and real and listed and type(made.switched) is bool) or made.step != checkpoint.step:
         raise CheckpointError(f"{checkpoint.path} has an impossible progress: {made}, after step {checkpoint.step}")
     return made

@@ -33,7 +33,8 @@ def build_model(
     """Build a network, or load one from its model directory.
 
     Args:
-        table: The model table of the recipe.
+        table: The model table of the recipe. One that has ``low_rank_after`` is built as it is after the switch;
+            ``table.at_start()`` is the dense network before it.
         classes: Number of classes of the data; networks are built for it unless the recipe sets another.
         seed: Of its initial weights.
         images: Returns a number of training images, for networks that are fitted to them; None where weights will be
@@ -53,6 +54,11 @@ def build_model(
 
 
 def _read(table: ModelTable, classes: int, notice: Callable[[str], None]) -> nn.Module:
+    if table.low_rank_after is not None:
+        raise OptionError(
+            f"model.low_rank_after={table.low_rank_after:g} starts from scratch, but {table.name} is a model directory "
+            "with trained weights: compress it instead, or set model.low_rank_after=none and model.scheme=none"
+        )
     if table.scheme or table.init:
         raise OptionError(
             f"{table.name} is a model directory with its own scheme and weights; set model.scheme=none, model.init=none"

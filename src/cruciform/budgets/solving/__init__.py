@@ -1,0 +1,1 @@
+"""Exact choices under limits, through SciPy; the only package that imports it."""

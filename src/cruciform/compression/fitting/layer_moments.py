@@ -1,0 +1,218 @@
+"""Sums up what layers read in the compressed network and gave in the original, over the same calibration inputs.
+
+The original runs once for many layers: what they give at the sampled positions is small, and is kept until it is used.
+"""
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from cruciform.compression.fitting.input_patches import draw_positions, take_outputs, take_patches
+from cruciform.compression.fitting.moments import Moments, MomentSums
+from cruciform.errors import ConversionError
+from cruciform.spec import ConvSpec
+
+FEWEST = 4
+"""Patches of each input of a layer, at least."""
+MEMORY = 1e9
+"""Bytes of samples that are held at once."""
+
+Batches = Callable[[], Iterable[Tensor]]
+"""Gives the calibration inputs, batch by batch, the same ones each time."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """What is collected of the layers.
+
+    Attributes:
+        patches: How many, for each value of a layer's patch: moments of p values need several times p patches.
+        inputs: How many calibration inputs there are.
+        block: Layers whose moments are collected in one pass of the compressed network; 1 fits every layer to what
+            all those before it deliver.
+    """
+
+    patches: float = 8.0
+    inputs: int = 1024
+    block: int = 1
+
+    def positions(self, spec: ConvSpec) -> int:
+        """Return how many patches of each input of a layer are taken, where it has as many."""
+        values = spec.in_channels * prod(spec.kernel)
+        return max(FEWEST, ceil(self.patches * values / self.inputs))
+
+
+class _Enough(BaseException):
+    """Everything that is recorded has passed; the rest of the network need not run."""
+
+
+class _Recorder:
+    """Runs a network, and keeps what passes through some of its layers, in the order of calls."""
+
+    def __init__(self, model: nn.Module, layers: Sequence[str], *, inputs: bool, outputs: bool) -> None:
+        self._model, self._keeps_inputs, self._keeps_outputs = model, inputs, outputs
+        self.inputs: dict[str, list[Tensor]] = {name: [] for name in layers}
+        self.outputs: dict[str, list[Tensor]] = {name: [] for name in layers}
+        self._calls: int | None = None  # of all layers together, known after the first batch
+
+    def run(self, images: Tensor) -> None:
+        """Record a batch. The rest of the network after the last layer runs for the first batch only."""
+        for kept in (*self.inputs.values(), *self.outputs.values()):
+            kept.clear()
+        self._seen = 0
+        handles: list[RemovableHandle] = []
+        try:
+            for name in self.inputs:
+                layer = self._model.get_submodule(name)
+                if self._keeps_inputs:
+                    handles.append(layer.register_forward_pre_hook(self._keep_input(name), with_kwargs=True))
+                handles.append(layer.register_forward_hook(self._keep_output(name)))
+            self._model(images)
+            self._calls = self._seen
+        except _Enough:
+            pass
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    @torch.no_grad()
+    def over(self, batches: Batches) -> Iterator[Tensor]:
+        """Record batch after batch, and yield the inputs of each."""
+        for images in batches():
+            self.run(images)
+            yield images
+
+    def _keep_input(self, name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            self.inputs[name].append((args[0] if args else kwargs["input"]).detach())
+            if not self._keeps_outputs and self._seen + 1 == self._calls:
+                raise _Enough  # the last layer itself need not run
+
+        return hook
+
+    def _keep_output(self, name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+            self._seen += 1
+            if self._keeps_outputs:
+                self.outputs[name].append(output.detach())
+                if self._seen == self._calls:
+                    raise _Enough
+
+        return hook
+
+
+class OutputSample(NamedTuple):
+    """What a layer gave in one call, at sampled positions.
+
+    Attributes:
+        positions: Flat indices into the spatial size of the outputs.
+        outputs: (inputs, positions, d).
+    """
+
+    positions: Tensor
+    outputs: Tensor
+
+
+Samples = Mapping[str, Sequence[Sequence[OutputSample]]]
+"""By layer, batch and call."""
+
+
+class _Sampler:
+    """Draws positions, for each layer in a sequence of its own: which other layers there are does not matter."""
+
+    def __init__(self, layers: Mapping[str, ConvSpec], sampling: Sampling) -> None:
+        self._positions = {name: sampling.positions(spec) for name, spec in layers.items()}
+        self._generators = {name: torch.Generator().manual_seed(zlib.crc32(name.encode())) for name in layers}
+
+    def sample(self, name: str, y: Tensor) -> OutputSample:
+        at = draw_positions(tuple(y.shape[2:]), self._positions[name], self._generators[name])
+        return OutputSample(at, take_outputs(y, at).reshape(len(y), len(at), -1))
+
+
+def sample_outputs(
+    model: nn.Module, layers: Mapping[str, ConvSpec], batches: Batches, sampling: Sampling
+) -> dict[str, list[list[OutputSample]]]:
+    """Run a network once, and return what some layers give at sampled positions.
+
+    Args:
+        model: The trained network, in evaluation mode.
+        layers: By name, their convolutions.
+        batches: The calibration inputs.
+        sampling: How many positions.
+    """
+    recorder, sampler = _Recorder(model, list(layers), inputs=False, outputs=True), _Sampler(layers, sampling)
+    samples: dict[str, list[list[OutputSample]]] = {name: [] for name in layers}
+    for _ in recorder.over(batches):
+        for name, calls in recorder.outputs.items():
+            samples[name].append([sampler.sample(name, y) for y in calls])
+    return samples
+
+
+def in_memory(layers: Mapping[str, ConvSpec], sampling: Sampling, *, first: int = 1) -> dict[str, ConvSpec]:
+    """Return the first layers whose samples fit into memory together.
+
+    Args:
+        layers: In the order in which they are needed.
+        sampling: How many positions.
+        first: So many in any case.
+    """
+    held, taken = 0.0, {}
+    for number, (name, spec) in enumerate(layers.items()):
+        held += 4.0 * sampling.inputs * sampling.positions(spec) * spec.out_channels
+        if number >= first and held > MEMORY:
+            break
+        taken[name] = spec
+    return taken
+
+
+def collect_moments(
+    model: nn.Module,
+    layers: Mapping[str, ConvSpec],
+    batches: Batches,
+    sampling: Sampling,
+    *,
+    samples: Samples | None = None,
+    parts: int = 1,
+) -> dict[str, list[Moments]]:
+    """Return the moments of some layers: of what they read in a network, and of what they shall give.
+
+    Args:
+        model: The network, in evaluation mode; layers may be replaced in it, under the same names.
+        layers: By name, the convolution that each was in the original.
+        batches: The calibration inputs.
+        sampling: How many patches.
+        samples: What they gave in the original; None: what they give in this network.
+        parts: The inputs are dealt out to as many parts, with moments of each; fewer where there are fewer inputs.
+    """
+    parts = min(parts, sampling.inputs)
+    sums = {
+        name: [MomentSums(spec.in_channels * prod(spec.kernel), spec.out_channels) for _ in range(parts)]
+        for name, spec in layers.items()
+    }
+    sampler = _Sampler(layers, sampling)
+    recorder = _Recorder(model, list(layers), inputs=True, outputs=samples is None)
+    dealt = 0
+    for number, images in enumerate(recorder.over(batches)):
+        for name, spec in layers.items():
+            given = recorder.inputs[name]
+            if samples is None:
+                wanted: Sequence[OutputSample] = [sampler.sample(name, y) for y in recorder.outputs[name]]
+            else:
+                wanted = samples[name][number]
+            if len(wanted) != len(given):
+                raise ConversionError(
+                    f"{name} ran {len(wanted)} times in the original network and {len(given)} times in the compressed "
+                    "one; its outputs can't be compared"
+                )
+            for x, (at, y) in zip(given, wanted, strict=True):
+                for part, total in enumerate(sums[name]):
+                    own = slice((part - dealt) % parts, None, parts)
+                    total.add(take_patches(x[own], spec, at), y[own].flatten(0, 1))
+        dealt += len(images)
+    return {name: [total.moments() for total in totals] for name, totals in sums.items()}
