@@ -201,6 +201,26 @@ def test_moments_are_those_of_all_patches_whatever_the_batches() -> None:
     torch.testing.assert_close(found.input_mean, patches.mean(0), atol=1e-12, rtol=1e-12)
 
 
+@pytest.mark.parametrize("sizes", [[1] * 9, [4, 4, 1], [1, 8]])
+def test_parts_together_have_all_inputs_whatever_the_batches(trained: nn.Module, sizes: list[int]) -> None:
+    given = images(9)
+    layers = {"3": spec_of(trained.get_submodule("3"))}
+    every = Sampling(patches=1e9, inputs=9)
+    (whole,) = collect_moments(trained, layers, lambda: [given], every)["3"]
+    first, second = collect_moments(trained, layers, lambda: given.split(sizes), every, parts=2)["3"]
+    assert (first.count, second.count) == (5 * 64, 4 * 64)
+    torch.testing.assert_close(first.joined_(second).inputs, whole.inputs)
+
+
+def test_a_network_is_fitted_one_input_at_a_time(trained: nn.Module) -> None:
+    conversion = convert(trained, "sf", init="fit", input_size=(3, 16, 16))
+    together, alone = copy.deepcopy(conversion.model), conversion.model
+    sampling = Sampling(patches=1e9, inputs=9)
+    for model, size in ((together, 9), (alone, 1)):
+        fit_network_(model, trained, lambda size=size: images(9).split(size), sampling=sampling)  # type: ignore[misc]
+    torch.testing.assert_close(alone(images(4)), together(images(4)), rtol=1e-3, atol=1e-3)
+
+
 def test_norms_move_by_what_changed_and_keep_what_they_learnt_of_the_rest() -> None:
     x = images()
     original = nn.Sequential(nn.Conv2d(3, 3, 1, bias=False), nn.BatchNorm2d(3, momentum=0.3)).eval()

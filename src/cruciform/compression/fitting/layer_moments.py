@@ -213,6 +213,7 @@ def collect_moments(
             for x, (at, y) in zip(given, wanted, strict=True):
                 for part, total in enumerate(sums[name]):
                     own = slice((part - dealt) % parts, None, parts)
-                    total.add(take_patches(x[own], spec, at), y[own].flatten(0, 1))
+                    if len(x[own]):  # a batch may be smaller than there are parts
+                        total.add(take_patches(x[own], spec, at), y[own].flatten(0, 1))
         dealt += len(images)
     return {name: [total.moments() for total in totals] for name, totals in sums.items()}
