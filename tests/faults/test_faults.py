@@ -1,4 +1,4 @@
-"""Injected faults: two fifths of all kinds in CI; all by ``make test-faults``."""
+"""Injected faults: a fifth of all kinds in CI; all by ``make test-faults``."""
 
 import json
 import os
@@ -24,10 +24,10 @@ def run(*options: str, timeout: float) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_two_fifths_of_all_faults_violate_nothing() -> None:
-    result = run("--share", "0.4", "--seed", "1", "--lanes", "2", timeout=580)
+def test_a_fifth_of_all_faults_violates_nothing() -> None:
+    result = run("--share", "0.2", "--seed", "1", "--lanes", "2", timeout=580)
     assert result["violations"] == 0
-    assert result["injected"] > 400
+    assert result["injected"] > 200
 
 
 CHECKPOINT = "import cruciform.training.run.checkpoint as m; m"
