@@ -15,6 +15,8 @@ import cruciform
 from cruciform.cli.main import app
 from cruciform.compression.compress import CompressionOptions, Compressor
 from cruciform.compression.compression_result import Compression
+from cruciform.compression.fitting.layer_moments import Batches
+from cruciform.compression.fitting.measured_rise import Probe, take_probes
 from cruciform.compression.predicted_rise import RiseValuation
 from cruciform.compression.rank_candidates import list_rank_candidates
 from cruciform.deployment.search.build import EngineSettings
@@ -136,7 +138,17 @@ def test_it_is_saved_with_its_report_and_loads_again(trained: nn.Module, tmp_pat
 
 
 @pytest.mark.slow
-def test_stopped_while_fitting_it_resumes_to_the_same_bits(trained: nn.Module, tmp_path: Path) -> None:
+def test_stopped_while_fitting_it_resumes_to_the_same_bits(
+    trained: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs: list[int] = []
+
+    def counted(model: nn.Module, batches: Batches, count: int) -> list[Probe]:
+        inputs.append(count)
+        return take_probes(model, batches, count)
+
+    monkeypatch.setattr("cruciform.compression.fitting.fit_network.take_probes", counted)
+
     def run(state: Path | None, stop_after: str | None = None) -> nn.Module:
         def on_progress(what: str) -> None:
             if stop_after and what.startswith(stop_after):
@@ -155,6 +167,7 @@ def test_stopped_while_fitting_it_resumes_to_the_same_bits(trained: nn.Module, t
     fitted: list[str] = []
     options = cruciform.CompressOptions(rounds=1, state=tmp_path / "state", on_progress=fitted.append)
     resumed = cruciform.compress(trained, smooth_images(), LIMITS, target="onnxruntime", options=options).model
+    assert inputs[0] == inputs[-1]  # corrections are tried on as many as in one go, though fewer layers are left
     assert not any(what.startswith("fitted layer 1 ") for what in fitted)
     assert not any(what.startswith("candidates of layer") for what in fitted)
     for name, tensor in whole.state_dict().items():

@@ -10,6 +10,7 @@ layers. The original runs once for many blocks.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from math import ceil
 from typing import NamedTuple
 
 import torch
@@ -35,8 +36,8 @@ from cruciform.spec import ConvSpec
 
 SHARES = (1.0, 0.5, 0.0)
 """Of the correction of earlier errors, what is tried; the first of equally good ones is taken."""
-PROBED, FEWEST_PROBES, MOST_PROBES = 8, 4, 256
-"""One in so many calibration inputs tries it, within these bounds."""
+PASSES, FEWEST_PROBES, MOST_PROBES = 3, 16, 256
+"""All layers try it in as many passes over the calibration inputs, each on so many inputs."""
 
 
 class Pair(NamedTuple):
@@ -108,7 +109,8 @@ def fit_network_(
     skipped |= {name: "no calibration input reaches it" for name in pairs if name not in order}
     fitted = [layer for layer in done if layer.name in order]
     left = [name for name in order if name not in {layer.name for layer in fitted}]
-    probes = take_probes(original, batches, max(FEWEST_PROBES, min(MOST_PROBES, sampling.inputs // PROBED)))
+    tries = len(SHARES) * max(1, ceil(len(order) / sampling.block))
+    probes = take_probes(original, batches, max(FEWEST_PROBES, min(MOST_PROBES, PASSES * sampling.inputs // tries)))
     samples: dict[str, list[list[OutputSample]]] = {}
     for first in range(0, len(left), sampling.block):
         names = left[first : first + sampling.block]
