@@ -1,4 +1,4 @@
-"""Hostile inputs: a third of each kind in CI; all by ``make test-hostile``."""
+"""Hostile inputs: a fifth of each kind in CI; all by ``make test-hostile``."""
 
 import importlib.util
 import json
@@ -26,10 +26,10 @@ def run(*options: str, timeout: float) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(420)
-def test_a_third_of_each_kind_is_refused_or_read_right() -> None:
-    result = run("--share", "0.34", "--seed", "1", timeout=400)
+def test_a_fifth_of_each_kind_is_refused_or_read_right() -> None:
+    result = run("--share", "0.2", "--seed", "1", timeout=400)
     assert result["failures"] == 0
-    assert result["inputs"] > 10_000
+    assert result["inputs"] > 6_000
 
 
 @pytest.mark.slow
