@@ -1,20 +1,24 @@
 """Is what we deploy ever slower than the dense network that it came from?
 
-All networks of the zoo, and twelve of other libraries converted, in ONNX Runtime and OpenVINO: the network as
-``cruciform deploy`` would deploy it, against the original in the fastest way that the same engine knows, in turns, one
-thread, the shortest of some rounds. Where what is shipped is the original's own graph, operation by operation, their
-ratio is 1 and is not measured: two engines of one graph differ by noise alone. Every network is recorded when it is
-done, and not measured again: a run that was interrupted goes on where it was; delete the file to begin anew.
+All networks of the zoo, twelve of other libraries converted by ``lr``, others whose transposed convolutions become
+chains, and networks as ``compress`` chose them (``results/compress.json``), in ONNX Runtime and OpenVINO: the network
+as ``cruciform deploy`` would deploy it, against the original in the fastest way that the same engine knows,
+interleaved, one thread, the shortest of some rounds. Where what is shipped is the original's own graph, operation by
+operation, their ratio is 1 and is not measured: two engines of one graph differ by noise alone. Every network is
+recorded when it is done and not measured again, so an interrupted run is resumed; delete the file to start from
+scratch.
 
     python benchmarks/never_slower.py        writes results/never-slower.json
 """
 
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from compress_networks import NETWORKS
 from torch import nn
 
 from cruciform import convert
@@ -28,6 +32,7 @@ from cruciform.deployment.search.clock import time_engines
 from cruciform.deployment.search.layer_forms import build_form
 from cruciform.deployment.targets.target import TARGETS
 from cruciform.errors import DeployError, NotLinearError
+from cruciform.files import read_text
 from cruciform.measure.record import record_result, today
 from cruciform.models.network import MODELS
 from cruciform.models.zoo import create_model
@@ -35,7 +40,8 @@ from cruciform.sources.build_network import build_network
 
 ROUNDS = 30
 SCHEME = "lr"
-RESULT = Path(__file__).parents[1] / "results" / "never-slower.json"
+RESULTS = Path(__file__).parents[1] / "results"
+RESULT = RESULTS / "never-slower.json"
 ENGINES = ("onnxruntime", "openvino")
 CONVERTED = {
     "torchvision:resnet18": (3, 224, 224),
@@ -52,6 +58,26 @@ CONVERTED = {
     "monai:ResNet18-3d": (1, 48, 48, 48),
 }
 
+UPWARDS = " as lr or sf"
+TRANSPOSED = {
+    "monai:UNet-2d": (1, 128, 128),
+    "monai:AttentionUnet-2d": (1, 128, 128),
+    "monai:BasicUNet-2d": (1, 128, 128),
+    "monai:AutoEncoder-2d": (1, 128, 128),
+    "monai:DynUNet-2d": (1, 128, 128),
+    "monai:UNet-3d": (1, 64, 64, 64),
+    "monai:SegResNetDS-3d": (1, 48, 48, 48),
+}
+"""Networks with transposed convolutions; their names in the results end in ``UPWARDS``."""
+
+COMPRESSED = {
+    f"{name} at {budget}%": (name, str(budget))
+    for name, budgets in {"cifar_fast": (60, 45, 35), "resnet18": (60, 45, 35), "vgg16": (60, 45, 35)}.items()
+    for budget in budgets
+}
+"""Of the networks that ``compress.py`` compressed: which, and to what percentage of the dense time."""
+SMALL = (3, 32, 32)
+
 FELL_BACK = ("falls back to the equal dense network", "do not pay")  # in a verdict, today and as it was recorded
 
 
@@ -61,11 +87,30 @@ def build(name: str) -> tuple[nn.Module, nn.Module | None, tuple[int, ...]]:
     if name in CONVERTED:
         original = build_network(name).model.eval()
         return convert(original, SCHEME).model.eval(), original, CONVERTED[name]
+    if name.endswith(UPWARDS):
+        reference = name.removesuffix(UPWARDS)
+        original, size = build_network(reference).model.eval(), TRANSPOSED[reference]
+        return convert(original, UPWARDS.removeprefix(" as "), input_size=size).model.eval(), original, size
+    if name in COMPRESSED:
+        network, budget = COMPRESSED[name]
+        original = (NETWORKS[network].build or partial(create_model, network))().eval()
+        mapping = choices()[network][budget]
+        return convert(original, mapping, input_size=SMALL).model.eval(), original, SMALL
     model = create_model(name).eval()
     try:
         return model, collapse(model), MODELS.get(name).input_shape
     except NotLinearError:
         return model, None, MODELS.get(name).input_shape
+
+
+def choices() -> dict[str, dict[str, dict[str, str]]]:
+    """Returns what ``compress.py`` chose for every layer, by network and budget, of the first seed."""
+    rows = json.loads(read_text(RESULTS / "compress.json"))["details"]["networks"]
+    return {
+        key.removesuffix("-0"): {budget: found["ours"]["mapping"] for budget, found in row["budgets"].items()}
+        for key, row in rows.items()
+        if key.endswith("-0")
+    }
 
 
 def compare(name: str, target: str, on_progress: ProgressCallback) -> dict[str, Any]:
@@ -123,7 +168,14 @@ def _new(folder: str) -> Path:
 def main() -> None:
     rows = json.loads(RESULT.read_text("utf-8"))["details"] if RESULT.is_file() else []
     done = {(row["network"], row["target"]) for row in rows}
-    every = [(name, target) for name in (*MODELS.names(), *CONVERTED) for target in ENGINES]
+    recorded = choices()
+    compressed = [name for name, (network, budget) in COMPRESSED.items() if budget in recorded.get(network, {})]
+    if len(compressed) < len(COMPRESSED):
+        print(
+            f"not yet compressed by compress.py: {', '.join(sorted(COMPRESSED.keys() - set(compressed)))}", flush=True
+        )
+    names = (*MODELS.names(), *CONVERTED, *(f"{name}{UPWARDS}" for name in TRANSPOSED), *compressed)
+    every = [(name, target) for name in names for target in ENGINES]
     left = [one for one in every if one not in done]
     with measuring() as on_progress:
         for number, (name, target) in enumerate(left, start=1):
