@@ -171,9 +171,8 @@ def main() -> None:
     recorded = choices()
     compressed = [name for name, (network, budget) in COMPRESSED.items() if budget in recorded.get(network, {})]
     if len(compressed) < len(COMPRESSED):
-        print(
-            f"not yet compressed by compress.py: {', '.join(sorted(COMPRESSED.keys() - set(compressed)))}", flush=True
-        )
+        missing = sorted(COMPRESSED.keys() - set(compressed))
+        print(f"not yet compressed by compress.py: {', '.join(missing)}", flush=True)
     names = (*MODELS.names(), *CONVERTED, *(f"{name}{UPWARDS}" for name in TRANSPOSED), *compressed)
     every = [(name, target) for name in names for target in ENGINES]
     left = [one for one in every if one not in done]
