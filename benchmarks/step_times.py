@@ -74,19 +74,29 @@ def where_time_goes(step: Callable[[], object]) -> dict[str, float]:
     return {kind: round(share, 4) for kind, share in sorted(shares.items(), key=lambda item: -item[1])}
 
 
-def time_steps(recipes: Mapping[str, Recipe], side: int, rounds: int, *, classes: int = 10) -> dict[str, Timed]:
-    """Time the steps of several recipes, interleaved, all with the batch size of the first."""
-    learners = {name: make_learner(recipe, side, classes=classes) for name, recipe in recipes.items()}
-    batch = noise_batch(next(iter(recipes.values())).batch_size, side, classes=classes)
+def time_steps(
+    recipes: Mapping[str, Recipe], sides: Mapping[str, int], rounds: int, *, classes: int = 10
+) -> dict[str, Timed]:
+    """Time the steps of several recipes, interleaved, all with the batch size of the first.
+
+    Args:
+        recipes: By name.
+        sides: Height and width of the images of each.
+        rounds: Timed steps of each.
+        classes: Of the data.
+    """
+    learners = {name: make_learner(recipe, sides[name], classes=classes) for name, recipe in recipes.items()}
+    size = next(iter(recipes.values())).batch_size
+    batches = {side: noise_batch(size, side, classes=classes) for side in sorted(set(sides.values()))}
     times: dict[str, list[float]] = {name: [] for name in learners}
     for number in range(rounds + 1):
         for name, (learner, _) in learners.items():
             start = time.perf_counter()
-            learner.step(batch, FIRST + number, 1.0, steps=STEPS)
+            learner.step(batches[sides[name]], FIRST + number, 1.0, steps=STEPS)
             if number:  # the first one warms up
                 times[name].append(time.perf_counter() - start)
 
-    def shares(learner: Learner) -> dict[str, float]:
-        return where_time_goes(lambda: learner.step(batch, FIRST, 1.0, steps=STEPS))
+    def shares(name: str) -> dict[str, float]:
+        return where_time_goes(lambda: learners[name][0].step(batches[sides[name]], FIRST, 1.0, steps=STEPS))
 
-    return {name: Timed(counted, times[name], shares(learner)) for name, (learner, counted) in learners.items()}
+    return {name: Timed(counted, times[name], shares(name)) for name, (_, counted) in learners.items()}

@@ -23,19 +23,14 @@ is not distinguishable from none.
 """
 
 import argparse
-import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import torch
 from deployed_times import deployed_times
 from finished_rows import kept_folder, read_rows, write_row
+from held_runs import HeldRuns, in_parallel, run_until_interrupted
 from recorded_trials import run_trials
 from step_times import time_steps
 from tiny_vgg_networks import (
@@ -52,17 +47,13 @@ from tiny_vgg_networks import (
 )
 from tiny_vgg_summary import step_seconds, summarize_runs
 
-from cruciform.cli.shared.run_progress import make_observer
 from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.targets.target import TARGETS
-from cruciform.errors import RunError
-from cruciform.files import alone_in, read_text
+from cruciform.files import alone_in
 from cruciform.measure.record import hardware, record_result, today, versions
 from cruciform.models.zoo import create_model
-from cruciform.training.engine.loop import Interrupted
-from cruciform.training.experiments.race import Contestant, Finish, run_race
+from cruciform.training.experiments.race import Contestant, Finish
 from cruciform.training.recipe.cookbook import load_recipe
-from cruciform.training.run.lock import hold
 
 ROOT = Path(__file__).parents[1]
 RESULT, STUDY = ROOT / "results" / "tiny-vgg.json", ROOT / "results" / "tiny-vgg-study.json"
@@ -99,12 +90,11 @@ def study(given: argparse.Namespace) -> None:
 
 def read_all(folder: Path) -> tuple[list[Finish], dict[str, Any]]:
     """Return the runs that are finished and the measured times: those that are recorded, and newer ones of files."""
-    recorded = json.loads(read_text(RESULT))["details"] if RESULT.is_file() else {"runs": []}
-    runs = {(run["name"], run["seed"]): run for run in [*recorded["runs"], *read_rows(folder / "rows").values()]}
+    runs = HeldRuns(folder, RESULT)
+    recorded = runs.recorded()
     times = {name: recorded[name] for name in (TRAINING, DEPLOYED) if recorded.get(name)} | read_rows(folder / "times")
     order = [*NETWORKS, *(f"{name}{SAME_TIME}" for name in NETWORKS)]
-    found = [runs[key] for key in sorted(runs, key=lambda key: (order.index(key[0]), key[1]))]
-    return [Finish.from_dict(run) for run in found], times
+    return sorted(runs.finished(), key=lambda run: (order.index(run.name), run.seed)), times
 
 
 def missing(runs: Sequence[Finish], times: dict[str, Any], seeds: int = SEEDS) -> list[str]:
@@ -151,44 +141,17 @@ def train(rows: Sequence[Row], given: argparse.Namespace) -> None:
     if given.workers > 1:
         in_parallel(given.workers)
         return
+    runs = HeldRuns(given.folder, RESULT, f"{SCRIPT} {given.command}")
+    runs.train(to_train(rows, given, runs), lambda: record(given.folder, given.seeds))
+
+
+def to_train(rows: Sequence[Row], given: argparse.Namespace, runs: HeldRuns) -> Iterator[tuple[Contestant, int]]:
+    """Yield the runs of rows; of those with equal training time the finished ones keep the epochs they had."""
     changes = [f"precision={given.precision}"] if given.precision else []
     for seed, row in in_order(rows, given.seeds):
-        key = f"{row.name}-{seed}"
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(hold(given.folder / "held" / key))
-            except RunError:
-                print(f"{key}: another process trains it", flush=True)
-                continue
-            known, _ = read_all(given.folder)
-            if row.name.endswith(SAME_TIME) and any((run.name, run.seed) == (row.name, seed) for run in known):
-                continue  # by the times that it was started with
-            # A row that is recorded with another recipe than this table's is an error, so all rows have the same.
-            for finish in run_race(
-                [row.contestant(changes)], [seed], given.folder / "runs", finished=known, observe=make_observer,
-                command=f"{SCRIPT} {given.command}",
-            ):  # fmt: skip
-                write_row(given.folder / "rows", key, finish.to_dict())
-                record(given.folder, given.seeds)
-                print(f"{key}: {finish.top1:.2%}, {finish.macs / 1e6:.1f} MMAC", flush=True)
-
-
-def in_parallel(workers: int) -> None:
-    """Run this command several times at once, with one thread each; a signal stops them all."""
-    words = [*sys.argv, "--workers", "1"]  # the last one counts
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    children = [subprocess.Popen([sys.executable, *words], env=environment) for _ in range(workers)]  # noqa: S603
-    try:
-        codes = [child.wait() for child in children]
-    finally:
-        for child in children:
-            if child.poll() is None:
-                child.terminate()
-        for child in children:
-            child.wait()
-    if any(codes):
-        raise SystemExit(f"a process ended with {max(codes, key=abs)}; start the same command again to resume")
+        same_time = row.name.endswith(SAME_TIME)
+        if not (same_time and any((run.name, run.seed) == (row.name, seed) for run in runs.finished())):
+            yield row.contestant(changes), seed
 
 
 def speed(given: argparse.Namespace, names: Sequence[str] = NETWORKS) -> None:
@@ -199,7 +162,7 @@ def speed(given: argparse.Namespace, names: Sequence[str] = NETWORKS) -> None:
     if given.again or TRAINING not in times:
         changes = [f"precision={given.precision}"] if given.precision else []
         recipes = {name: recipe_of(name, changes) for name in names}
-        timed = time_steps(recipes, recipes[names[0]].model.options["input_size"], given.rounds, classes=CLASSES)
+        timed = time_steps(recipes, dict.fromkeys(names, recipe_input()[1]), given.rounds, classes=CLASSES)
         found = {name: one._asdict() for name, one in timed.items()}
         write_row(given.folder / "times", TRAINING, {"networks": found, "threads": 1, **circumstances})
         for name, one in timed.items():
@@ -208,10 +171,11 @@ def speed(given: argparse.Namespace, names: Sequence[str] = NETWORKS) -> None:
         target = TARGETS.get("onnxruntime")
         setting = EngineSettings(target, recipe_input(), rounds=given.rounds, search_seconds=given.search_seconds)
         models = {name: build_network(name) for name in names}
-        found = deployed_times(models, setting, given.folder / "builds", lambda what: print(what, flush=True))
+        settings = dict.fromkeys(names, setting)
+        found = deployed_times(models, settings, given.folder / "builds", lambda what: print(what, flush=True))
         write_row(given.folder / "times", DEPLOYED, {"networks": found, **setting.about, **circumstances})
-        for name, one in found.items():
-            print(f"{name}: {one['milliseconds']:.3f} ms", flush=True)
+        for name, row in found.items():
+            print(f"{name}: {row['milliseconds']:.3f} ms", flush=True)
 
 
 def recipe_input() -> tuple[int, int, int]:
@@ -276,11 +240,7 @@ def run(given: argparse.Namespace) -> None:
 
 def main() -> None:
     """Run one command; where a signal stops it, report how to resume."""
-    try:
-        run(read_arguments())
-    except (Interrupted, KeyboardInterrupt):
-        print("interrupted; start the same command again to resume", file=sys.stderr)
-        sys.exit(130)
+    run_until_interrupted(lambda: run(read_arguments()))
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def measure(suite: str, rounds: int) -> tuple[dict[str, float], dict[str, Any]]:
     side = SIDES.get(suite, 32)
     recipes = SUITES[suite]
     baseline = next(iter(recipes))
-    timed = time_steps(recipes, side, rounds)
+    timed = time_steps(recipes, dict.fromkeys(recipes, side), rounds)
     size = recipes[baseline].batch_size
     best = {name: min(one.seconds) for name, one in timed.items()}
     summary: dict[str, float] = {}
