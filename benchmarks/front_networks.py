@@ -8,12 +8,15 @@ close to the usual 64, 256 and 256. They are multiples of what gives each convol
 which engines compute at once: in each group, in each half of ``lr`` and in a bottleneck. The cross (3/8, 3/8 and 1/4 of
 the filters) would need multiples of 64, too coarse for the MACs; its widths are multiples of 16.
 
+A network of basis filters can also start as the dense one of its widths and become low-rank after a part of the steps
+(``warm``); what is deployed is the same.
+
 Both data sets have images of 32×32 here, CIFAR-10 in 10 classes and tinyimagenet100 in 100, and one recipe. Networks
 on smaller images read them resized.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from typing import Any
@@ -75,6 +78,12 @@ FAMILIES = {
 }
 
 
+OURS = ("cross", "lr3")
+"""The families of basis filters."""
+LOW_RANK_AFTER = 0.3
+"""The fraction of the steps that a warm-started network is dense for."""
+
+
 @dataclass(frozen=True)
 class FrontNetwork:
     """One network of the front.
@@ -83,21 +92,33 @@ class FrontNetwork:
         family: The name of its family.
         fraction: Its MACs, of those of the dense network.
         widths: Of its blocks; the family's own where left out.
+        warm: Whether it starts as the dense network of the same widths.
     """
 
     family: str
     fraction: float
     widths: Widths | None = None
+    warm: bool = False
+
+    @property
+    def line(self) -> str:
+        """The name of the networks that differ from it in size alone."""
+        return f"{self.family}_warm" if self.warm else self.family
 
     @property
     def name(self) -> str:
         """Its name in tables."""
-        return f"{self.family}_{round(100 * self.fraction)}"
+        return f"{self.line}_{round(100 * self.fraction)}"
+
+    @property
+    def cold(self) -> "FrontNetwork":
+        """The network with the same layers that is low-rank from the start: what is deployed."""
+        return replace(self, warm=False)
 
     @property
     def side(self) -> int:
         """Height and width of its images."""
-        return FAMILIES[self.family].sides[FRACTIONS.index(self.fraction)]
+        return dict(zip(FRACTIONS, FAMILIES[self.family].sides, strict=True)).get(self.fraction, SIDE)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -112,14 +133,27 @@ class FrontNetwork:
 
 
 def front_networks() -> list[FrontNetwork]:
-    """Return all networks, family by family."""
+    """Return the networks of all sizes that are trained as they are, family by family."""
     return [FrontNetwork(family, fraction) for family in FAMILIES for fraction in FRACTIONS]
+
+
+def warm_networks() -> list[FrontNetwork]:
+    """Return the networks of basis filters once more, each started as the dense network of its widths."""
+    return [FrontNetwork(family, fraction, warm=True) for family in OURS for fraction in FRACTIONS]
+
+
+FULL_NETWORK = FrontNetwork("dense", 1.0, FULL)
+"""The dense network with its usual widths, which fractions of MACs and of times are of."""
 
 
 def recipe_of(network: FrontNetwork, data_set: str, changes: Sequence[str] = ()) -> Recipe:
     """Return the recipe of a network on a data set: that of all others but for the network and the resolution."""
     own = [*DATA_SETS[data_set], f"model.name={NETWORK}"]
-    own += [f"model.options.{key}={_as_toml(value)}" for key, value in network.options.items()]
+    options = network.options
+    if network.warm:  # converted layer by layer, it has the layers that the scheme in its options gives
+        options |= {"schemes": [["full"] * len(block) for block in options["schemes"]]}
+        own += [f"model.scheme={FAMILIES[network.family].scheme}", f"model.low_rank_after={LOW_RANK_AFTER}"]
+    own += [f"model.options.{key}={_as_toml(value)}" for key, value in options.items()]
     side = network.side
     if data_set != "cifar10":
         own.append(f"data.size={side}")
@@ -138,7 +172,7 @@ def _as_toml(value: Any) -> str:
 @cache
 def dense_macs() -> int:
     """Return the MACs of the dense network with its usual widths, for one image."""
-    return _macs(FrontNetwork("dense", FRACTIONS[0], FULL))
+    return _macs(FULL_NETWORK)
 
 
 def count_macs(network: FrontNetwork, *, classes: int = 10) -> int:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from counted import COUNTED, Result, read_file
+from front_in_texts import FRONTS
 from jinja2 import Environment, StrictUndefined
 from paper_in_texts import PAPER, layers
 from table_in_texts import TRAINED
@@ -71,7 +72,7 @@ def render(template: str) -> str:
     environment = Environment(  # noqa: S701  (Markdown is not escaped)
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
     )
-    text = environment.from_string(template).render(rows=rows, layers=layers, **PAPER, **TRAINED)
+    text = environment.from_string(template).render(rows=rows, layers=layers, **PAPER, **TRAINED, **FRONTS)
     return REFERENCE.sub(look_up, text)
 
 

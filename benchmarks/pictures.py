@@ -8,6 +8,7 @@ from pathlib import Path
 
 import compress_picture
 import cross_picture
+import front_picture
 import volumes_picture
 
 from cruciform.deployment.bench.bench_result import read_parts
@@ -53,6 +54,7 @@ def main() -> None:
     draw_speeds()
     draw_accuracies()
     compress_picture.main()
+    front_picture.main()
     volumes_picture.main()
     cross_picture.PICTURE.write_text(cross_picture.draw(), "utf-8")
 
