@@ -89,7 +89,7 @@ class Trained:
 
 NETWORKS: dict[str, Trained] = {
     "cifar_fast": Trained("cifar_fast_cifar10", (HELD_OUT,), seeds=3),
-    "vgg16": Trained("modern_cifar10", SHORT, Vgg16),
+    "vgg16": Trained("modern_cifar10", (*SHORT, "epochs=4"), Vgg16),
     "resnet18": Trained("modern_cifar10", (*SHORT, "epochs=6"), resnet18),
     "tiny": Trained(
         "cifar_fast_cifar10",
