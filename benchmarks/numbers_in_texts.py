@@ -11,7 +11,7 @@ root, ``deploy.md.in`` becomes ``docs/deploy.md``. It is Markdown with two addit
   ``counted.py``: what the library itself counts. The format is Python's.
 - Jinja2 repeats a row: ``{% for scheme in ["lr", "lr-join"] %}`` … ``{% endfor %}``, with ``{{ scheme }}`` in a
   reference too; ``rows("FILE")`` gives the rows of a file. Jinja2 comes with torch, and its loops need no explanation.
-  ``{% if recorded("FILE") %}`` leaves out what has no file of results yet.
+  ``{% if recorded("FILE", "KEY") %}`` leaves out what is not in a file of results yet.
 """
 
 import re

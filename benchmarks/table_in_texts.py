@@ -10,9 +10,9 @@ from counted import RESULTS, read_file
 TABLE = "tiny-vgg"
 
 
-def recorded(name: str) -> bool:
-    """Return whether a file of results exists."""
-    return (RESULTS / f"{name}.json").is_file()
+def recorded(name: str, key: str | None = None) -> bool:
+    """Return whether a file of results exists, with a key in its summary where one is given."""
+    return (RESULTS / f"{name}.json").is_file() and (key is None or key in read_file(name)["summary"])
 
 
 def trained_table() -> str:
