@@ -30,6 +30,7 @@ import cruciform
 from cruciform.budgets.budget_plan import BudgetPlan, Chosen
 from cruciform.budgets.network_time import time_network
 from cruciform.budgets.solving.solver import Layer, solve
+from cruciform.budgets.survey import Survey
 from cruciform.budgets.units.cost_unit import read_limits
 from cruciform.budgets.value import kept_energy
 from cruciform.compression.compress import ATTEMPTS, CompressionOptions, Compressor
@@ -140,7 +141,7 @@ def separable_scores(model: nn.Module, compressor: Compressor, held_out: HeldOut
 def svd_at(
     share: float,
     model: nn.Module,
-    compressor: Compressor,
+    survey: Survey,
     scores: Mapping[str, Mapping[str, float]],
     setting: EngineSettings,
 ) -> Any:
@@ -150,7 +151,7 @@ def svd_at(
     ours, and of equal scores the one that keeps more of the kernel's energy.
     """
     layers = []
-    for layer in compressor.survey.layers:
+    for layer in survey.layers:
         weight, spec = model.get_parameter(f"{layer.name}.weight").detach(), spec_of(model.get_submodule(layer.name))
         options = []
         for option in layer.options:
@@ -158,13 +159,13 @@ def svd_at(
                 kept = kept_energy(make_plan(spec, option.name), weight)
                 options.append(replace(option, value=scores[layer.name][option.name] + kept))
         layers.append(Layer(layer.name, tuple(options)))
-    dense, asked = compressor.survey.dense["seconds"], share
+    dense, asked = survey.dense["seconds"], share
     best: Any = None
     for _ in range(ATTEMPTS // 2):
         found = None
         while found is None:
             try:
-                found = solve(layers, {"seconds": asked * dense}, fixed=compressor.survey.dense)
+                found = solve(layers, {"seconds": asked * dense}, fixed=survey.dense)
             except BudgetError:
                 asked *= 1.1  # a network may be faster than its layers, timed one by one
         mapping = {name: option.name for name, option in found.choices.items() if option.name != DENSE}
@@ -198,7 +199,7 @@ def measure(name: str, seed: int, found: dict[str, Any]) -> Iterator[dict[str, A
         ours = compressor.compress(read_limits({"time": f"{budget}%"}))
         seconds = time.monotonic() - started
         save(ours.conversion.model, compressed_of(name, seed, budget), ours.conversion.report)
-        svd, share, mapping = svd_at(ours.seconds / ours.dense_seconds, model, compressor, scores, settings())
+        svd, share, mapping = svd_at(ours.seconds / ours.dense_seconds, model, compressor.survey, scores, settings())
         found["budgets"][str(budget)] = {
             "ours": {
                 **on_test_set(name, ours.conversion.model),

@@ -6,26 +6,35 @@ photographs, no labels. Ranks of the rival are chosen by the same solver, by the
 AIMET's scores would take one evaluation for every rank of each of 351 layers. What is finished is kept in
 the cache folder, from where ``compress.py`` takes it into results/compress.json.
 
-    CRUCIFORM_DATA=DIR python benchmarks/compress_esrgan.py          all budgets; can be stopped and repeated
+    CRUCIFORM_DATA=DIR python benchmarks/compress_esrgan.py                 all budgets; can be stopped and repeated
+    CRUCIFORM_DATA=DIR python benchmarks/compress_esrgan.py --budget 35     one of them
 """
 
+import argparse
 import os
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from compress import PARTS, say, svd_at
 from compress_networks import ROOT, RUNS
 from torch import Tensor, nn
 
+from cruciform.budgets.network_time import time_network
+from cruciform.budgets.survey import Valuation, survey_network
 from cruciform.budgets.units.cost_unit import read_limits
 from cruciform.compression.compress import CompressionOptions, Compressor
+from cruciform.compression.rank_candidates import list_rank_candidates
+from cruciform.conversion.convert import convert
 from cruciform.data.transforms.whitening import cache_folder
 from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.targets.target import TARGETS
-from cruciform.schemes import DENSE
+from cruciform.spec import ConvSpec
 
 sys.path.insert(0, str(ROOT / "examples" / "real_esrgan"))
 from pictures import enlarge, find_photographs, psnr, read_crops, side_by_side, ssim
@@ -38,52 +47,84 @@ SIZE = (3, 32, 32)
 BLOCK = 15  # a block of the network at once
 
 
-def judge(model: nn.Module, images: Tensor, wanted: Tensor) -> tuple[Tensor, dict[str, float]]:
-    made = enlarge(model, images)
-    return made, {"psnr": psnr(made, wanted), "ssim": ssim(made, wanted)}
+@dataclass(frozen=True)
+class SeparableOnly(Valuation):
+    """Values the ranks of the rival by the energy that they keep of the trained kernels."""
+
+    trained: bool = True
+
+    def candidates_of(self, name: str, spec: ConvSpec) -> list[str]:
+        """Return the ranks that ours chooses from, too."""
+        return [one for one in list_rank_candidates(spec) if one.startswith("sf:")]
+
+
+class Trial:
+    """The original network, what it makes of held-out photographs, and smaller networks in its place."""
+
+    def __init__(self, photographs: Path) -> None:
+        self._photographs = photographs
+        self.original = real_esrgan()
+        self.held_out = read_crops(find_photographs(photographs / "val"), HELD_OUT, 64)
+        self.wanted = enlarge(self.original, self.held_out)
+        self.setting, self.costs = EngineSettings(TARGETS.get("onnxruntime"), SIZE), cache_folder() / "costs"
+
+    @cached_property
+    def compressor(self) -> Compressor:
+        """The network, ready to be compressed to any budget."""
+        started = time.monotonic()
+        crops = read_crops(find_photographs(self._photographs / "train"), CALIBRATION, SIZE[1])
+        options = CompressionOptions(block=BLOCK, state=FOLDER / "state", on_progress=say)
+        compressor = Compressor(self.original, crops, self.setting, self.costs, options)
+        say(f"prepared in {time.monotonic() - started:.0f} s")
+        return compressor
+
+    def compress(self, budget: int) -> dict[str, Any]:
+        """Compress the network to a budget."""
+        compressor, started = self.compressor, time.monotonic()
+        ours = compressor.compress(read_limits({"time": f"{budget}%"}))
+        seconds = time.monotonic() - started
+        judged = self._judge(ours.conversion.model, f"{budget} % of the time")
+        share = ours.seconds / ours.dense_seconds
+        return {**judged, "share": share, "mapping": ours.plan.mapping, "seconds": seconds}
+
+    def separate(self, budget: int, share: float) -> dict[str, Any]:
+        """Return what the rival is worth at a fraction of the original's time."""
+        survey = survey_network(self.original, self.setting, SeparableOnly(), self.costs, on_progress=say)
+        scores = {layer.name: {option.name: 0.0 for option in layer.options} for layer in survey.layers}
+        model, found, mapping = svd_at(share, self.original, survey, scores, self.setting)
+        judged = self._judge(model, f"SVD at {budget} %")
+        return {**judged, "share": found, "mapping": mapping, "ours_share": share}
+
+    def share_of(self, mapping: Mapping[str, str]) -> float:
+        """Return the time of a recorded choice on this machine, as a fraction of the original's."""
+        chosen = convert(self.original, mapping, init="auto", input_size=SIZE).model.eval()
+        times = time_network({"dense": (self.original, {}), "ours": (chosen, {})}, self.setting)
+        return times["ours"].best / times["dense"].best
+
+    def _judge(self, model: nn.Module, title: str) -> dict[str, float]:
+        """Compare with the original's outputs, and draw some of them."""
+        made = enlarge(model, self.held_out)
+        found = {"psnr": psnr(made, self.wanted), "ssim": ssim(made, self.wanted)}
+        columns: dict[str, Tensor] = {"original": self.wanted, f"{title}: {found['psnr']:.1f} dB": made}
+        side_by_side(self.held_out, columns, FOLDER / f"{title.replace(' ', '-')}.png", range(4))
+        return found
 
 
 def main() -> None:
-    photographs = Path(os.environ["CRUCIFORM_DATA"]) / "imagenette128"
-    original = real_esrgan()
-    held_out = read_crops(find_photographs(photographs / "val"), HELD_OUT, 64)
-    wanted = enlarge(original, held_out)
-    options = CompressionOptions(block=BLOCK, state=FOLDER / "state", on_progress=say)
-    setting = EngineSettings(TARGETS.get("onnxruntime"), SIZE)
-    started = time.monotonic()
-    crops = read_crops(find_photographs(photographs / "train"), CALIBRATION, SIZE[1])
-    compressor = Compressor(original, crops, setting, cache_folder() / "costs", options)
-    say(f"prepared in {time.monotonic() - started:.0f} s")
-    columns = {"original": wanted}
-    for budget in BUDGETS:
-        if PARTS["esrgan"].read().get(str(budget), {}).get("svd"):
-            continue  # a row without its rival is not finished
-        started = time.monotonic()
-        ours = compressor.compress(read_limits({"time": f"{budget}%"}))
-        seconds = time.monotonic() - started
-        made, row = judge(ours.conversion.model, held_out, wanted)
-        share = ours.seconds / ours.dense_seconds
-        say(f"{budget} %: {row} at {share:.3f} of the time, in {seconds:.0f} s")
-        found = {
-            "ours": {**row, "share": share, "mapping": ours.plan.mapping, "seconds": seconds},
-            "svd": None,
-        }
-        PARTS["esrgan"].write(str(budget), found)
-        svd, svd_share, _ = svd_at(share, original, compressor, no_scores(compressor), setting)
-        svd_made, svd_row = judge(svd, held_out, wanted)
-        columns |= {f"{budget} % of the time: {row['psnr']:.1f} dB": made, f"SVD: {svd_row['psnr']:.1f} dB": svd_made}
-        found["svd"] = {**svd_row, "share": svd_share}
-        say(f"SVD: {svd_row} at {svd_share:.3f}")
-        PARTS["esrgan"].write(str(budget), found)
-        side_by_side(held_out, columns, FOLDER / f"pictures-{budget}.png", range(4))
-
-
-def no_scores(compressor: Compressor) -> Mapping[str, Mapping[str, float]]:
-    """Return a score of 0 for every rank: what a kernel keeps of its energy decides."""
-    return {
-        layer.name: {option.name: 0.0 for option in layer.options if option.name.startswith(("sf:", DENSE))}
-        for layer in compressor.survey.layers
-    }
+    parser = argparse.ArgumentParser(description="Real-ESRGAN compressed without training.")
+    parser.add_argument("--budget", type=int, action="append", choices=BUDGETS, help="may be repeated")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    trial, rows = Trial(Path(os.environ["CRUCIFORM_DATA"]) / "imagenette128"), PARTS["esrgan"]
+    for budget in parser.parse_args().budget or BUDGETS:
+        found = rows.read().get(str(budget), {})
+        if not found.get("ours"):
+            found = {"ours": trial.compress(budget), "svd": None}
+            say(f"{budget} %: {found['ours']}")
+            rows.write(str(budget), found)
+        if not found.get("svd"):  # beside what ours takes on this machine: it may have been compressed on another
+            found["svd"] = trial.separate(budget, trial.share_of(found["ours"]["mapping"]))
+            say(f"SVD: {found['svd']}")
+            rows.write(str(budget), found)
 
 
 if __name__ == "__main__":
