@@ -333,14 +333,42 @@ class Residual(nn.Module):
         return x
 
 
+def fitted_residual(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> float:
+    original = Residual().eval()
+    fitted = convert(original, "sf:rank=6", init="fit", input_size=(3, 16, 16)).model
+    with monkeypatch.context() as changed:
+        for name, value in changes.items():
+            changed.setattr(fit_network, name, value)
+        fit_network_(fitted, original, batches)
+    return output_error(fitted, original, images(seed=1))
+
+
 @pytest.mark.slow
 def test_branches_of_a_residual_network_go_on_correcting_what_passes_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Residual().eval()
-    start = convert(original, "sf:rank=6", init="fit", input_size=(3, 16, 16)).model
-    errors = []
-    for shares in (fit_network.SHARES, (1.0,)):
-        fitted = copy.deepcopy(start)
-        monkeypatch.setattr(fit_network, "SHARES", shares)
-        fit_network_(fitted, original, batches)
-        errors.append(output_error(fitted, original, images(seed=1)))
+    alone: dict[str, Any] = {"find_joins": lambda *given: {}}
+    errors = [fitted_residual(monkeypatch, SHARES=shares, **alone) for shares in (fit_network.SHARES, (1.0,))]
     assert errors[0] < 0.2 * errors[1]
+
+
+def test_errors_that_pass_a_branch_are_corrected_where_it_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = fitted_residual(monkeypatch, find_joins=lambda *given: {})
+    assert fitted_residual(monkeypatch) < 0.5 * alone
+
+
+def test_corrections_are_judged_with_the_original_behind_them(
+    trained: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not fitted yet is far worse than it will be, and would hide what a correction is worth."""
+    compressed = convert(trained, "sf:rank=2", init="fit", input_size=(3, 16, 16)).model.eval()
+    judged: list[float] = []
+
+    def kept(model: nn.Module, probes: Any) -> float:
+        judged.append(fit_network_error(model, probes))
+        return judged[-1]
+
+    fit_network_error = fit_network.output_error
+    monkeypatch.setattr(fit_network, "output_error", kept)
+    fit_network_(compressed, trained, batches)
+    first = judged[: len(fit_network.SHARES)]
+    assert max(first) < 1e-9, "before the first layer there is nothing to correct, and all others are the original's"
+    assert min(judged[len(first) :]) > 1e-6

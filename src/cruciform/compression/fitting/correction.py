@@ -44,6 +44,11 @@ class Correction:
         """Return the same with another share."""
         return replace(self, share=share)
 
+    def of_outputs(self, some: slice) -> "Correction":
+        """Return that of some of the outputs."""
+        own = {name: getattr(self, name)[some] for name in ("kept", "move", "output_mean", "plain_mean")}
+        return replace(self, **own)
+
     @property
     def fractions(self) -> Tensor:
         """The fraction of the move that is wanted, of every output."""

@@ -1,10 +1,13 @@
 """Fits all layers of a compressed network to the outputs of the original, in the order in which they run.
 
 Each layer is fitted to what the original layer computes, from what the layers before it, fitted already, deliver
-(asymmetric: errors of earlier layers are corrected as far as a later one can). Layers are taken in blocks: the moments
-of a block are collected in one pass of the compressed network, in which the layers of the block compute what the
-original's do. A block of one layer is the exact sequential fit; larger ones save passes in networks of hundreds of
-layers. The original runs once for many blocks.
+(asymmetric: errors of earlier layers are corrected as far as a later one can). Where its outputs are added to what
+travels past it, a layer may be fitted to their sum instead, so that errors do not add up from block to block. What is
+taken, of these and of how much is corrected, brings the outputs of the network nearest to the original's.
+
+Layers are taken in blocks: the moments of a block are collected in one pass of the compressed network, in which all
+layers that are not fitted yet compute what the original's do. A block of one layer is the exact sequential fit; larger
+ones save passes in networks of hundreds of layers. The original runs once for many blocks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from cruciform.compression.fitting.correction import Correction, find_correction
+from cruciform.compression.fitting.joins import find_joins
 from cruciform.compression.fitting.layer_moments import (
     Batches,
     OutputSample,
@@ -109,29 +113,33 @@ def fit_network_(
     skipped |= {name: "no calibration input reaches it" for name in pairs if name not in order}
     fitted = [layer for layer in done if layer.name in order]
     left = [name for name in order if name not in {layer.name for layer in fitted}]
-    tries = len(SHARES) * max(1, ceil(len(order) / sampling.block))
+    joins = find_joins(original, order, batches)
+    tries = (2 * bool(joins) + len(SHARES)) * max(1, ceil(len(order) / sampling.block))
     probes = take_probes(original, batches, max(FEWEST_PROBES, min(MOST_PROBES, PASSES * sampling.inputs // tries)))
     samples: dict[str, list[list[OutputSample]]] = {}
     for first in range(0, len(left), sampling.block):
         names = left[first : first + sampling.block]
         if not samples.keys() >= {*names}:
             ahead = {name: pairs[name].spec for name in left[first:]}
-            samples = sample_outputs(original, in_memory(ahead, sampling, first=len(names)), batches, sampling)
-        with _standing_in(pairs[name] for name in names):
+            samples = sample_outputs(original, in_memory(ahead, sampling, first=len(names)), batches, sampling, joins)
+        with _standing_in(pairs[name] for name in left[first:]):
             specs = {name: pairs[name].spec for name in names}
             wanted = {name: samples.pop(name) for name in names}
-            moments = collect_moments(compressed, specs, batches, sampling, samples=wanted, parts=2)
+            moments = collect_moments(compressed, specs, batches, sampling, samples=wanted, joins=joins, parts=2)
             centered = {name: pairs[name].layer.plan.stages[-1].bias or takes_means(original, name) for name in names}
-            corrections = _corrections(compressed, pairs, moments, centered, probes)
+            targets = {name: _targets(pairs[name], moments.pop(name), centered=centered[name]) for name in names}
+            chosen = _choose_targets(compressed, pairs, targets, probes)
+            targets.clear()
         for name in names:
             layer, trained, _ = pairs[name]
+            correction, its_moments = chosen.pop(name)
             found = fit_outputs(
                 layer.plan,
-                moments.pop(name)[0],
+                its_moments,
                 trained.get_parameter("weight"),
                 centered=centered[name],
                 metric=metrics.get(name) if metrics else None,
-                correction=corrections.get(name),
+                correction=correction,
             )
             _load_(layer, found.parameters)
             norm = norm_after(original, name)
@@ -143,40 +151,71 @@ def fit_network_(
     return NetworkFit(tuple(fitted), skipped, norms)
 
 
-def _corrections(
-    compressed: nn.Module,
-    pairs: Mapping[str, Pair],
-    moments: dict[str, list[Moments]],
-    centered: Mapping[str, bool],
-    probes: Sequence[Probe],
-) -> dict[str, Correction]:
-    """Return how much of the errors before them the layers of a block correct; halves of moments are joined.
+class Target(NamedTuple):
+    """What a layer may be fitted to.
+
+    Attributes:
+        correction: How much of the errors before it that corrects; None: all, since one input can't tell.
+        moments: Of its inputs and of what it shall give.
+    """
+
+    correction: Correction | None
+    moments: Moments
+
+
+def _targets(pair: Pair, parts: Sequence[Moments], *, centered: bool) -> list[Target]:
+    """Return what a layer may be fitted to: the sum that it is added into, where it has a join, and its own outputs.
+
+    Args:
+        pair: The layer.
+        parts: Its moments in two halves, whose tensors end here; of one input there is only one.
+        centered: As for ``OutputProblem``.
+    """
+    weight, bias = pair.trained.get_parameter("weight"), getattr(pair.trained, "bias", None)
+    d = len(weight)
+    if len(parts) < 2:
+        return [Target(None, parts[0].of_outputs(slice(d)))]
+    kinds = len(parts[0].output_mean) // d
+    weights = torch.cat([weight.detach()] * kinds)
+    biases = None if bias is None else torch.cat([bias.detach()] * kinds)
+    correction, whole = find_correction((parts[0], parts[1]), weights, biases, centered=centered)
+    each = [slice(d * kind, d * (kind + 1)) for kind in reversed(range(kinds))]
+    return [Target(correction.of_outputs(some), whole.of_outputs(some)) for some in each]
+
+
+def _choose_targets(
+    compressed: nn.Module, pairs: Mapping[str, Pair], targets: Mapping[str, Sequence[Target]], probes: Sequence[Probe]
+) -> dict[str, Target]:
+    """Return what the layers of a block are fitted to: what brings the network's outputs nearest to the original's.
 
     Args:
         compressed: In which the layers of the block compute what the convolutions that they replace do.
         pairs: All layers.
-        moments: Of the layers of the block, in two halves; of one input there is only one.
-        centered: As for ``OutputProblem``.
+        targets: Of the layers of the block.
         probes: What the network is run on.
     """
-    found: dict[str, Correction] = {}
-    for name, parts in moments.items():
-        if len(parts) == 2:
-            trained = pairs[name].trained
-            weight, bias = trained.get_parameter("weight"), getattr(trained, "bias", None)
-            found[name], whole = find_correction((parts[0], parts[1]), weight, bias, centered=centered[name])
-            parts[:] = [whole]
 
-    def error_at(share: float) -> float:
+    def error_of(chosen: Mapping[str, Target]) -> float:
         with ExitStack() as stack:
-            for name, correction in found.items():
-                trained, now = pairs[name].trained, correction.at(share)
-                weight = trained.get_parameter("weight").detach().clone()
-                stack.enter_context(replaced(trained, now.kernel(weight), now.bias(weight)))
+            for name, (correction, _) in chosen.items():
+                if correction:
+                    trained = pairs[name].trained
+                    weight = trained.get_parameter("weight").detach().clone()
+                    stack.enter_context(replaced(trained, correction.kernel(weight), correction.bias(weight)))
             return output_error(compressed, probes)
 
-    best = min(SHARES, key=error_at) if found else 1.0
-    return {name: correction.at(best) for name, correction in found.items()}
+    def at(share: float, chosen: Mapping[str, Target]) -> dict[str, Target]:
+        return {
+            name: Target(correction and correction.at(share), moments) for name, (correction, moments) in chosen.items()
+        }
+
+    kinds = [
+        {name: some[min(kind, len(some) - 1)] for name, some in targets.items()}
+        for kind in range(max(map(len, targets.values())))
+    ]
+    errors = [error_of(chosen) for chosen in kinds] if len(kinds) > 1 else [0.0]
+    best = kinds[errors.index(min(errors))]
+    return min((at(share, best) for share in SHARES), key=error_of)
 
 
 def _pairs(compressed: nn.Module, original: nn.Module) -> tuple[dict[str, Pair], dict[str, str]]:

@@ -1,6 +1,9 @@
-"""Sums up what layers read in the compressed network and gave in the original, over the same calibration inputs.
+"""Sums up what layers read in the compressed network and shall give, over the same calibration inputs.
 
-The original runs once for many layers: what they give at the sampled positions is small, and is kept until it is used.
+A layer shall give what it gives in the original. Where its outputs are added to what travels past it (``joins``), it
+may instead give what brings their sum to what it is in the original: such a layer has both as its outputs here, 2·d.
+The original runs once for many layers: what is taken from it at the sampled positions is small, and is kept until it
+is used.
 """
 
 import zlib
@@ -25,6 +28,21 @@ MEMORY = 1e9
 
 Batches = Callable[[], Iterable[Tensor]]
 """Gives the calibration inputs, batch by batch, the same ones each time."""
+
+
+class Join(NamedTuple):
+    """What the outputs of a layer are added into.
+
+    Attributes:
+        reader: The module that reads it, by name.
+        gain: a, (d,).
+    """
+
+    reader: str
+    gain: Tensor
+
+
+NO_JOINS: Mapping[str, Join] = {}
 
 
 @dataclass(frozen=True)
@@ -53,18 +71,29 @@ class _Enough(BaseException):
 
 
 class _Recorder:
-    """Runs a network, and keeps what passes through some of its layers, in the order of calls."""
+    """Runs a network, and keeps what passes through some of its layers, in the order of calls.
 
-    def __init__(self, model: nn.Module, layers: Sequence[str], *, inputs: bool, outputs: bool) -> None:
+    Attributes:
+        inputs: What each layer reads, in each call.
+        outputs: What each gives.
+        sums: What the reader of each join reads.
+    """
+
+    def __init__(
+        self, model: nn.Module, layers: Sequence[str], joins: Mapping[str, Join], *, inputs: bool, outputs: bool
+    ) -> None:
         self._model, self._keeps_inputs, self._keeps_outputs = model, inputs, outputs
+        self._joins = {name: join for name, join in joins.items() if name in layers}
         self.inputs: dict[str, list[Tensor]] = {name: [] for name in layers}
         self.outputs: dict[str, list[Tensor]] = {name: [] for name in layers}
-        self._calls: int | None = None  # of all layers together, known after the first batch
+        self.sums: dict[str, Tensor] = {}
+        self._calls: int | None = None  # of all layers and readers together, known after the first batch
 
     def run(self, images: Tensor) -> None:
         """Record a batch. The rest of the network after the last layer runs for the first batch only."""
         for kept in (*self.inputs.values(), *self.outputs.values()):
             kept.clear()
+        self.sums.clear()
         self._seen = 0
         handles: list[RemovableHandle] = []
         try:
@@ -73,6 +102,10 @@ class _Recorder:
                 if self._keeps_inputs:
                     handles.append(layer.register_forward_pre_hook(self._keep_input(name), with_kwargs=True))
                 handles.append(layer.register_forward_hook(self._keep_output(name)))
+            handles.extend(
+                self._model.get_submodule(reader).register_forward_pre_hook(self._keep_sum(reader))
+                for reader in {join.reader for join in self._joins.values()}
+            )
             self._model(images)
             self._calls = self._seen
         except _Enough:
@@ -91,32 +124,70 @@ class _Recorder:
     def _keep_input(self, name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             self.inputs[name].append((args[0] if args else kwargs["input"]).detach())
-            if not self._keeps_outputs and self._seen + 1 == self._calls:
+            if not self._keeps_output(name) and self._seen + 1 == self._calls:
                 raise _Enough  # the last layer itself need not run
 
         return hook
 
     def _keep_output(self, name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-            self._seen += 1
-            if self._keeps_outputs:
+            if self._keeps_output(name):
                 self.outputs[name].append(output.detach())
-                if self._seen == self._calls:
-                    raise _Enough
+            self._passed()
 
         return hook
 
+    def _keep_sum(self, reader: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
+            self.sums[reader] = args[0].detach().clone()  # the reader may change it in place
+            self._passed()
+
+        return hook
+
+    def _keeps_output(self, name: str) -> bool:
+        return self._keeps_outputs or name in self._joins
+
+    def _passed(self) -> None:
+        self._seen += 1
+        if self._seen == self._calls:
+            raise _Enough
+
+    def sum_of(self, name: str) -> Tensor | None:
+        """Return what a layer's outputs are added into, in units of these outputs; None where they are not."""
+        join = self._joins.get(name)
+        if join is None:
+            return None
+        whole = self.sums[join.reader]
+        return whole / join.gain.reshape(-1, *[1] * (whole.ndim - 2))
+
 
 class OutputSample(NamedTuple):
-    """What a layer gave in one call, at sampled positions.
+    """What a layer gave in one call, and what that was added into, at sampled positions.
 
     Attributes:
         positions: Flat indices into the spatial size of the outputs.
         outputs: (inputs, positions, d).
+        sums: The same, of what they were added into, in units of the outputs; None where there is no join.
     """
 
     positions: Tensor
     outputs: Tensor
+    sums: Tensor | None = None
+
+    def wanted(self, y: Tensor | None, whole: Tensor | None) -> Tensor:
+        """Return what a layer shall give, (inputs, positions, d or 2·d).
+
+        Args:
+            y: What it gives now, where it has a join.
+            whole: What that is added into now.
+        """
+        if self.sums is None or y is None or whole is None:
+            return self.outputs
+        return torch.cat([self.outputs, self.sums + _at(y - whole, self.positions)], -1)
+
+
+def _at(y: Tensor, positions: Tensor) -> Tensor:
+    return take_outputs(y, positions).reshape(len(y), len(positions), -1)
 
 
 Samples = Mapping[str, Sequence[Sequence[OutputSample]]]
@@ -130,27 +201,33 @@ class _Sampler:
         self._positions = {name: sampling.positions(spec) for name, spec in layers.items()}
         self._generators = {name: torch.Generator().manual_seed(zlib.crc32(name.encode())) for name in layers}
 
-    def sample(self, name: str, y: Tensor) -> OutputSample:
+    def sample(self, name: str, y: Tensor, whole: Tensor | None = None) -> OutputSample:
         at = draw_positions(tuple(y.shape[2:]), self._positions[name], self._generators[name])
-        return OutputSample(at, take_outputs(y, at).reshape(len(y), len(at), -1))
+        return OutputSample(at, _at(y, at), None if whole is None else _at(whole, at))
 
 
 def sample_outputs(
-    model: nn.Module, layers: Mapping[str, ConvSpec], batches: Batches, sampling: Sampling
+    model: nn.Module,
+    layers: Mapping[str, ConvSpec],
+    batches: Batches,
+    sampling: Sampling,
+    joins: Mapping[str, Join] = NO_JOINS,
 ) -> dict[str, list[list[OutputSample]]]:
-    """Run a network once, and return what some layers give at sampled positions.
+    """Run a network once, and return what some layers give at sampled positions, and what that is added into.
 
     Args:
         model: The trained network, in evaluation mode.
         layers: By name, their convolutions.
         batches: The calibration inputs.
         sampling: How many positions.
+        joins: Of those layers that have one.
     """
-    recorder, sampler = _Recorder(model, list(layers), inputs=False, outputs=True), _Sampler(layers, sampling)
+    recorder = _Recorder(model, list(layers), joins, inputs=False, outputs=True)
+    sampler = _Sampler(layers, sampling)
     samples: dict[str, list[list[OutputSample]]] = {name: [] for name in layers}
     for _ in recorder.over(batches):
         for name, calls in recorder.outputs.items():
-            samples[name].append([sampler.sample(name, y) for y in calls])
+            samples[name].append([sampler.sample(name, y, recorder.sum_of(name)) for y in calls])
     return samples
 
 
@@ -178,6 +255,7 @@ def collect_moments(
     sampling: Sampling,
     *,
     samples: Samples | None = None,
+    joins: Mapping[str, Join] = NO_JOINS,
     parts: int = 1,
 ) -> dict[str, list[Moments]]:
     """Return the moments of some layers: of what they read in a network, and of what they shall give.
@@ -188,15 +266,19 @@ def collect_moments(
         batches: The calibration inputs.
         sampling: How many patches.
         samples: What they gave in the original; None: what they give in this network.
+        joins: As for the samples; these layers have 2·d outputs.
         parts: The inputs are dealt out to as many parts, with moments of each; fewer where there are fewer inputs.
     """
     parts = min(parts, sampling.inputs)
     sums = {
-        name: [MomentSums(spec.in_channels * prod(spec.kernel), spec.out_channels) for _ in range(parts)]
+        name: [
+            MomentSums(spec.in_channels * prod(spec.kernel), spec.out_channels * (2 if name in joins else 1))
+            for _ in range(parts)
+        ]
         for name, spec in layers.items()
     }
     sampler = _Sampler(layers, sampling)
-    recorder = _Recorder(model, list(layers), inputs=True, outputs=samples is None)
+    recorder = _Recorder(model, list(layers), joins, inputs=True, outputs=samples is None)
     dealt = 0
     for number, images in enumerate(recorder.over(batches)):
         for name, spec in layers.items():
@@ -205,15 +287,17 @@ def collect_moments(
                 wanted: Sequence[OutputSample] = [sampler.sample(name, y) for y in recorder.outputs[name]]
             else:
                 wanted = samples[name][number]
+            now, whole = next(iter(recorder.outputs[name]), None), recorder.sum_of(name)
             if len(wanted) != len(given):
                 raise ConversionError(
                     f"{name} ran {len(wanted)} times in the original network and {len(given)} times in the compressed "
                     "one; its outputs can't be compared"
                 )
-            for x, (at, y) in zip(given, wanted, strict=True):
+            for x, sample in zip(given, wanted, strict=True):
+                y = sample.wanted(now, whole)
                 for part, total in enumerate(sums[name]):
                     own = slice((part - dealt) % parts, None, parts)
                     if len(x[own]):  # a batch may be smaller than there are parts
-                        total.add(take_patches(x[own], spec, at), y[own].flatten(0, 1))
+                        total.add(take_patches(x[own], spec, sample.positions), y[own].flatten(0, 1))
         dealt += len(images)
     return {name: [total.moments() for total in totals] for name, totals in sums.items()}

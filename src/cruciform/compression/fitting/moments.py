@@ -51,6 +51,11 @@ class Moments:
             mine.mul_(self.count / n).add_(theirs, alpha=other.count / n)
         return Moments(n, *own)
 
+    def of_outputs(self, some: slice) -> "Moments":
+        """Return the moments of some of the outputs, with the same tensors."""
+        y, outputs = self.output_mean[some], self.outputs[some, some]
+        return Moments(self.count, self.input_mean, y, self.inputs, self.cross[some], outputs)
+
     def centered(self) -> "Moments":
         """Return the moments about the means: those of a layer whose bias takes up the means."""
         x, y = self.input_mean, self.output_mean
