@@ -55,6 +55,8 @@ CALIBRATION = 2048  # training images, without their labels
 SCORED = 512  # held-out images that the rival's ranks are scored on
 RANDOM = 30  # random choices that predictions are compared on
 SIZE = (3, 32, 32)
+SAME_TIME = 0.9
+"""A rival that was found at less than this fraction of our time is not compared: it would have had more to spend."""
 
 
 def say(text: str) -> None:
@@ -252,7 +254,7 @@ def summarize(finished: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     summary: dict[str, float] = {}
     for name in OF_IMAGES:
         rows = [row for key, row in finished["networks"].items() if key.startswith(f"{name}-")]
-        seeds = [row for row in rows if len(row["budgets"]) == len(BUDGETS)]
+        seeds = [row for row in rows if row["budgets"]]
         if not seeds:
             continue
         summary[f"{name}_seeds"] = len(seeds)
@@ -260,16 +262,19 @@ def summarize(finished: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
         summary[f"{name}_dense"] = round(statistics.mean(row["dense"]["flip_tta"] for row in seeds), 2)
         summary[f"{name}_dense_plain"] = round(statistics.mean(row["dense"]["top1"] for row in seeds), 2)
         for budget in map(str, BUDGETS):
+            at = [(row["dense"], row["budgets"][budget]) for row in seeds if budget in row["budgets"]]
+            if not at:
+                continue
+            shares = [(found["ours"]["share"], found["svd"]["share"]) for _, found in at]
             for way, suffix in (("flip_tta", ""), ("top1", "_plain")):
-                lost = [row["dense"][way] - row["budgets"][budget]["ours"][way] for row in seeds]
-                ahead = [row["budgets"][budget]["ours"][way] - row["budgets"][budget]["svd"][way] for row in seeds]
+                lost = [dense[way] - found["ours"][way] for dense, found in at]
+                ahead = [found["ours"][way] - found["svd"][way] for _, found in at]
                 summary[f"{name}_{budget}_untuned_loss{suffix}"] = round(statistics.mean(lost), 2)
                 if len(lost) > 1:
                     summary[f"{name}_{budget}_untuned_loss{suffix}_std"] = round(statistics.stdev(lost), 2)
-                summary[f"{name}_{budget}_ahead_of_svd_untuned{suffix}"] = round(statistics.mean(ahead), 2)
-            summary[f"{name}_{budget}_share"] = round(
-                statistics.mean(row["budgets"][budget]["ours"]["share"] for row in seeds), 3
-            )
+                if all(svd >= SAME_TIME * ours for ours, svd in shares):
+                    summary[f"{name}_{budget}_ahead_of_svd_untuned{suffix}"] = round(statistics.mean(ahead), 2)
+            summary[f"{name}_{budget}_share"] = round(statistics.mean(ours for ours, _ in shares), 3)
         summary[f"{name}_seconds"] = round(
             statistics.mean(row["prepare_seconds"] + row["budgets"]["60"]["ours"]["seconds"] for row in seeds)
         )
