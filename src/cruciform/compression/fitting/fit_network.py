@@ -151,7 +151,7 @@ def fit_network_(
     return NetworkFit(tuple(fitted), skipped, norms)
 
 
-class Target(NamedTuple):
+class FitTarget(NamedTuple):
     """What a layer may be fitted to.
 
     Attributes:
@@ -163,7 +163,7 @@ class Target(NamedTuple):
     moments: Moments
 
 
-def _targets(pair: Pair, parts: Sequence[Moments], *, centered: bool) -> list[Target]:
+def _targets(pair: Pair, parts: Sequence[Moments], *, centered: bool) -> list[FitTarget]:
     """Return what a layer may be fitted to: the sum that it is added into, where it has a join, and its own outputs.
 
     Args:
@@ -174,18 +174,21 @@ def _targets(pair: Pair, parts: Sequence[Moments], *, centered: bool) -> list[Ta
     weight, bias = pair.trained.get_parameter("weight"), getattr(pair.trained, "bias", None)
     d = len(weight)
     if len(parts) < 2:
-        return [Target(None, parts[0].of_outputs(slice(d)))]
+        return [FitTarget(None, parts[0].of_outputs(slice(d)))]
     kinds = len(parts[0].output_mean) // d
     weights = torch.cat([weight.detach()] * kinds)
     biases = None if bias is None else torch.cat([bias.detach()] * kinds)
     correction, whole = find_correction((parts[0], parts[1]), weights, biases, centered=centered)
     each = [slice(d * kind, d * (kind + 1)) for kind in reversed(range(kinds))]
-    return [Target(correction.of_outputs(some), whole.of_outputs(some)) for some in each]
+    return [FitTarget(correction.of_outputs(some), whole.of_outputs(some)) for some in each]
 
 
 def _choose_targets(
-    compressed: nn.Module, pairs: Mapping[str, Pair], targets: Mapping[str, Sequence[Target]], probes: Sequence[Probe]
-) -> dict[str, Target]:
+    compressed: nn.Module,
+    pairs: Mapping[str, Pair],
+    targets: Mapping[str, Sequence[FitTarget]],
+    probes: Sequence[Probe],
+) -> dict[str, FitTarget]:
     """Return what the layers of a block are fitted to: what brings the network's outputs nearest to the original's.
 
     Args:
@@ -195,7 +198,7 @@ def _choose_targets(
         probes: What the network is run on.
     """
 
-    def error_of(chosen: Mapping[str, Target]) -> float:
+    def error_of(chosen: Mapping[str, FitTarget]) -> float:
         with ExitStack() as stack:
             for name, (correction, _) in chosen.items():
                 if correction:
@@ -204,9 +207,10 @@ def _choose_targets(
                     stack.enter_context(replaced(trained, correction.kernel(weight), correction.bias(weight)))
             return output_error(compressed, probes)
 
-    def at(share: float, chosen: Mapping[str, Target]) -> dict[str, Target]:
+    def at(share: float, chosen: Mapping[str, FitTarget]) -> dict[str, FitTarget]:
         return {
-            name: Target(correction and correction.at(share), moments) for name, (correction, moments) in chosen.items()
+            name: FitTarget(correction and correction.at(share), moments)
+            for name, (correction, moments) in chosen.items()
         }
 
     kinds = [

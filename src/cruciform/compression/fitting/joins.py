@@ -20,7 +20,8 @@ CHANGE = 0.1
 """Of the std of the outputs: what they are changed by."""
 PROPORTIONAL = 1e-3
 """A change is in proportion where the rest is at most this fraction of it."""
-INPUTS = 1
+TRIED = 1
+"""Calibration inputs."""
 
 
 @torch.no_grad()
@@ -32,7 +33,7 @@ def find_joins(model: nn.Module, layers: Sequence[str], batches: Batches) -> dic
         layers: Their names.
         batches: The calibration inputs.
     """
-    images = next(iter(batches()))[:INPUTS]
+    images = next(iter(batches()))[:TRIED]
     recorder = _Inputs(model)
     before = recorder.run(images)
     found: dict[str, Join] = {}
