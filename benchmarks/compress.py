@@ -254,8 +254,9 @@ def summarize(finished: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     summary: dict[str, float] = {}
     for name in OF_IMAGES:
         rows = [row for key, row in finished["networks"].items() if key.startswith(f"{name}-")]
-        seeds = [row for row in rows if row["budgets"]]
-        if not seeds:
+        most = max((len(row["budgets"]) for row in rows), default=0)
+        seeds = [row for row in rows if len(row["budgets"]) == most]  # all means are over the same seeds
+        if not most:
             continue
         summary[f"{name}_seeds"] = len(seeds)
         summary[f"{name}_images"] = CALIBRATION

@@ -345,13 +345,13 @@ def fitted_residual(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> float:
 
 @pytest.mark.slow
 def test_branches_of_a_residual_network_go_on_correcting_what_passes_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone: dict[str, Any] = {"find_joins": lambda *given: {}}
+    alone: dict[str, Any] = {"find_shortcuts": lambda *given: {}}
     errors = [fitted_residual(monkeypatch, SHARES=shares, **alone) for shares in (fit_network.SHARES, (1.0,))]
     assert errors[0] < 0.2 * errors[1]
 
 
 def test_errors_that_pass_a_branch_are_corrected_where_it_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = fitted_residual(monkeypatch, find_joins=lambda *given: {})
+    alone = fitted_residual(monkeypatch, find_shortcuts=lambda *given: {})
     assert fitted_residual(monkeypatch) < 0.5 * alone
 
 

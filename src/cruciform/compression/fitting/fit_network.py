@@ -13,14 +13,13 @@ ones save passes in networks of hundreds of layers. The original runs once for m
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from cruciform.compression.fitting.correction import Correction, find_correction
-from cruciform.compression.fitting.joins import find_joins
 from cruciform.compression.fitting.layer_moments import (
     Batches,
     OutputSample,
@@ -33,6 +32,7 @@ from cruciform.compression.fitting.measured_rise import Probe, output_error, rep
 from cruciform.compression.fitting.moments import Moments
 from cruciform.compression.fitting.norms import move_norms_, norm_after, shift_norm_
 from cruciform.compression.fitting.output_fit import fit_outputs
+from cruciform.compression.fitting.shortcuts import find_shortcuts
 from cruciform.errors import ConversionError
 from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import PLAIN_CONVOLUTIONS, spec_of
@@ -113,19 +113,23 @@ def fit_network_(
     skipped |= {name: "no calibration input reaches it" for name in pairs if name not in order}
     fitted = [layer for layer in done if layer.name in order]
     left = [name for name in order if name not in {layer.name for layer in fitted}]
-    joins = find_joins(original, order, batches)
-    tries = (2 * bool(joins) + len(SHARES)) * max(1, ceil(len(order) / sampling.block))
+    shortcuts = find_shortcuts(original, order, batches)
+    tries = (bool(shortcuts) + len(SHARES)) * max(1, ceil(len(order) / sampling.block))
     probes = take_probes(original, batches, max(FEWEST_PROBES, min(MOST_PROBES, PASSES * sampling.inputs // tries)))
     samples: dict[str, list[list[OutputSample]]] = {}
     for first in range(0, len(left), sampling.block):
         names = left[first : first + sampling.block]
         if not samples.keys() >= {*names}:
             ahead = {name: pairs[name].spec for name in left[first:]}
-            samples = sample_outputs(original, in_memory(ahead, sampling, first=len(names)), batches, sampling, joins)
+            samples = sample_outputs(
+                original, in_memory(ahead, sampling, first=len(names)), batches, sampling, shortcuts
+            )
         with _standing_in(pairs[name] for name in left[first:]):
             specs = {name: pairs[name].spec for name in names}
             wanted = {name: samples.pop(name) for name in names}
-            moments = collect_moments(compressed, specs, batches, sampling, samples=wanted, joins=joins, parts=2)
+            moments = collect_moments(
+                compressed, specs, batches, sampling, samples=wanted, shortcuts=shortcuts, parts=2
+            )
             centered = {name: pairs[name].layer.plan.stages[-1].bias or takes_means(original, name) for name in names}
             targets = {name: _targets(pairs[name], moments.pop(name), centered=centered[name]) for name in names}
             chosen = _choose_targets(compressed, pairs, targets, probes)
@@ -164,7 +168,7 @@ class FitTarget(NamedTuple):
 
 
 def _targets(pair: Pair, parts: Sequence[Moments], *, centered: bool) -> list[FitTarget]:
-    """Return what a layer may be fitted to: the sum that it is added into, where it has a join, and its own outputs.
+    """Return what a layer may be fitted to: where it has a shortcut their sum, and its own outputs.
 
     Args:
         pair: The layer.
@@ -217,9 +221,18 @@ def _choose_targets(
         {name: some[min(kind, len(some) - 1)] for name, some in targets.items()}
         for kind in range(max(map(len, targets.values())))
     ]
-    errors = [error_of(chosen) for chosen in kinds] if len(kinds) > 1 else [0.0]
-    best = kinds[errors.index(min(errors))]
-    return min((at(share, best) for share in SHARES), key=error_of)
+    least, best = _least([at(SHARES[0], chosen) for chosen in kinds], error_of)
+    less, other = _least([at(share, best) for share in SHARES[1:]], error_of)
+    return other if less < least else best
+
+
+def _least(
+    choices: Sequence[Mapping[str, FitTarget]], error_of: Callable[[Mapping[str, FitTarget]], float]
+) -> tuple[float, dict[str, FitTarget]]:
+    """Return the least error and the first choice that has it; infinite where there is none."""
+    errors = [error_of(choice) for choice in choices]
+    least = min(errors, default=inf)
+    return least, dict(choices[errors.index(least)]) if errors else {}
 
 
 def _pairs(compressed: nn.Module, original: nn.Module) -> tuple[dict[str, Pair], dict[str, str]]:

@@ -1,9 +1,8 @@
 """Sums up what layers read in the compressed network and shall give, over the same calibration inputs.
 
-A layer shall give what it gives in the original. Where its outputs are added to what travels past it (``joins``), it
-may instead give what brings their sum to what it is in the original: such a layer has both as its outputs here, 2·d.
-The original runs once for many layers: what is taken from it at the sampled positions is small, and is kept until it
-is used.
+A layer shall give what it gives in the original. Where its outputs are added to a shortcut, it may instead give what
+brings their sum to what it is in the original: such a layer has both as its outputs here, 2·d. The original runs once
+for many layers: what is taken from it at the sampled positions is small, and is kept until it is used.
 """
 
 import zlib
@@ -30,7 +29,7 @@ Batches = Callable[[], Iterable[Tensor]]
 """Gives the calibration inputs, batch by batch, the same ones each time."""
 
 
-class Join(NamedTuple):
+class Shortcut(NamedTuple):
     """What the outputs of a layer are added into.
 
     Attributes:
@@ -42,7 +41,7 @@ class Join(NamedTuple):
     gain: Tensor
 
 
-NO_JOINS: Mapping[str, Join] = {}
+NO_SHORTCUTS: Mapping[str, Shortcut] = {}
 
 
 @dataclass(frozen=True)
@@ -76,14 +75,14 @@ class _Recorder:
     Attributes:
         inputs: What each layer reads, in each call.
         outputs: What each gives.
-        sums: What the reader of each join reads.
+        sums: What the reader of each shortcut reads.
     """
 
     def __init__(
-        self, model: nn.Module, layers: Sequence[str], joins: Mapping[str, Join], *, inputs: bool, outputs: bool
+        self, model: nn.Module, layers: Sequence[str], shortcuts: Mapping[str, Shortcut], *, inputs: bool, outputs: bool
     ) -> None:
         self._model, self._keeps_inputs, self._keeps_outputs = model, inputs, outputs
-        self._joins = {name: join for name, join in joins.items() if name in layers}
+        self._shortcuts = {name: shortcut for name, shortcut in shortcuts.items() if name in layers}
         self.inputs: dict[str, list[Tensor]] = {name: [] for name in layers}
         self.outputs: dict[str, list[Tensor]] = {name: [] for name in layers}
         self.sums: dict[str, Tensor] = {}
@@ -104,7 +103,7 @@ class _Recorder:
                 handles.append(layer.register_forward_hook(self._keep_output(name)))
             handles.extend(
                 self._model.get_submodule(reader).register_forward_pre_hook(self._keep_sum(reader))
-                for reader in {join.reader for join in self._joins.values()}
+                for reader in {shortcut.reader for shortcut in self._shortcuts.values()}
             )
             self._model(images)
             self._calls = self._seen
@@ -145,7 +144,7 @@ class _Recorder:
         return hook
 
     def _keeps_output(self, name: str) -> bool:
-        return self._keeps_outputs or name in self._joins
+        return self._keeps_outputs or name in self._shortcuts
 
     def _passed(self) -> None:
         self._seen += 1
@@ -154,11 +153,11 @@ class _Recorder:
 
     def sum_of(self, name: str) -> Tensor | None:
         """Return what a layer's outputs are added into, in units of these outputs; None where they are not."""
-        join = self._joins.get(name)
-        if join is None:
+        shortcut = self._shortcuts.get(name)
+        if shortcut is None:
             return None
-        whole = self.sums[join.reader]
-        return whole / join.gain.reshape(-1, *[1] * (whole.ndim - 2))
+        whole = self.sums[shortcut.reader]
+        return whole / shortcut.gain.reshape(-1, *[1] * (whole.ndim - 2))
 
 
 class OutputSample(NamedTuple):
@@ -167,7 +166,7 @@ class OutputSample(NamedTuple):
     Attributes:
         positions: Flat indices into the spatial size of the outputs.
         outputs: (inputs, positions, d).
-        sums: The same, of what they were added into, in units of the outputs; None where there is no join.
+        sums: The same, of what they were added into, in units of the outputs; None where there is no shortcut.
     """
 
     positions: Tensor
@@ -178,7 +177,7 @@ class OutputSample(NamedTuple):
         """Return what a layer shall give, (inputs, positions, d or 2·d).
 
         Args:
-            y: What it gives now, where it has a join.
+            y: What it gives now, where it has a shortcut.
             whole: What that is added into now.
         """
         if self.sums is None or y is None or whole is None:
@@ -211,7 +210,7 @@ def sample_outputs(
     layers: Mapping[str, ConvSpec],
     batches: Batches,
     sampling: Sampling,
-    joins: Mapping[str, Join] = NO_JOINS,
+    shortcuts: Mapping[str, Shortcut] = NO_SHORTCUTS,
 ) -> dict[str, list[list[OutputSample]]]:
     """Run a network once, and return what some layers give at sampled positions, and what that is added into.
 
@@ -220,9 +219,9 @@ def sample_outputs(
         layers: By name, their convolutions.
         batches: The calibration inputs.
         sampling: How many positions.
-        joins: Of those layers that have one.
+        shortcuts: Of those layers that have one.
     """
-    recorder = _Recorder(model, list(layers), joins, inputs=False, outputs=True)
+    recorder = _Recorder(model, list(layers), shortcuts, inputs=False, outputs=True)
     sampler = _Sampler(layers, sampling)
     samples: dict[str, list[list[OutputSample]]] = {name: [] for name in layers}
     for _ in recorder.over(batches):
@@ -255,7 +254,7 @@ def collect_moments(
     sampling: Sampling,
     *,
     samples: Samples | None = None,
-    joins: Mapping[str, Join] = NO_JOINS,
+    shortcuts: Mapping[str, Shortcut] = NO_SHORTCUTS,
     parts: int = 1,
 ) -> dict[str, list[Moments]]:
     """Return the moments of some layers: of what they read in a network, and of what they shall give.
@@ -266,19 +265,19 @@ def collect_moments(
         batches: The calibration inputs.
         sampling: How many patches.
         samples: What they gave in the original; None: what they give in this network.
-        joins: As for the samples; these layers have 2·d outputs.
+        shortcuts: As for the samples; these layers have 2·d outputs.
         parts: The inputs are dealt out to as many parts, with moments of each; fewer where there are fewer inputs.
     """
     parts = min(parts, sampling.inputs)
     sums = {
         name: [
-            MomentSums(spec.in_channels * prod(spec.kernel), spec.out_channels * (2 if name in joins else 1))
+            MomentSums(spec.in_channels * prod(spec.kernel), spec.out_channels * (2 if name in shortcuts else 1))
             for _ in range(parts)
         ]
         for name, spec in layers.items()
     }
     sampler = _Sampler(layers, sampling)
-    recorder = _Recorder(model, list(layers), joins, inputs=True, outputs=samples is None)
+    recorder = _Recorder(model, list(layers), shortcuts, inputs=True, outputs=samples is None)
     dealt = 0
     for number, images in enumerate(recorder.over(batches)):
         for name, spec in layers.items():

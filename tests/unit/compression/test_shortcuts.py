@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cruciform.compression.fitting.joins import find_joins
-from cruciform.compression.fitting.layer_moments import Join, Sampling, collect_moments, sample_outputs
+from cruciform.compression.fitting.layer_moments import Sampling, Shortcut, collect_moments, sample_outputs
+from cruciform.compression.fitting.shortcuts import find_shortcuts
 from cruciform.nn.inspect import spec_of
 
 CHANNELS = 6
@@ -70,17 +70,17 @@ def residual() -> nn.Module:
 
 def test_a_join_is_what_reads_the_sum_with_the_gain_of_every_channel(residual: nn.Module) -> None:
     names = ["0.first", "0.second", "1.first", "1.second"]
-    found = find_joins(residual, names, batches)
-    assert {name: join.reader for name, join in found.items()} == {"0.second": "0.act", "1.second": "1.act"}
+    found = find_shortcuts(residual, names, batches)
+    assert {name: shortcut.reader for name, shortcut in found.items()} == {"0.second": "0.act", "1.second": "1.act"}
     norm = residual.get_submodule("0.norm")
     gain = norm.weight.detach() / (norm.running_var + norm.eps).sqrt()
     assert torch.allclose(found["0.second"].gain, gain, rtol=1e-4)
 
 
-def test_the_last_join_counts_with_the_gains_of_all() -> None:
+def test_the_last_shortcut_counts_with_the_gains_of_all() -> None:
     torch.manual_seed(0)
-    found = find_joins(Scaled().eval(), ["blocks.0.conv", "blocks.1.conv"], batches)
-    assert {name: join.reader for name, join in found.items()} == {
+    found = find_shortcuts(Scaled().eval(), ["blocks.0.conv", "blocks.1.conv"], batches)
+    assert {name: shortcut.reader for name, shortcut in found.items()} == {
         "blocks.0.conv": "blocks.1",
         "blocks.1.conv": "after",
     }
@@ -100,12 +100,12 @@ def test_the_last_join_counts_with_the_gains_of_all() -> None:
 def test_other_layers_have_no_join(make: Callable[[], nn.Module]) -> None:
     model = make().eval()
     names = [name for name, module in model.named_modules() if isinstance(module, nn.Conv2d)]
-    assert find_joins(model, names, batches) == {}
+    assert find_shortcuts(model, names, batches) == {}
 
 
 def test_finding_joins_leaves_the_network_as_it_is(residual: nn.Module) -> None:
     before = [tensor.clone() for tensor in residual.state_dict().values()]
-    find_joins(residual, ["0.second"], batches)
+    find_shortcuts(residual, ["0.second"], batches)
     assert all(torch.equal(a, b) for a, b in zip(before, residual.state_dict().values(), strict=True))
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in residual.modules())
 
@@ -114,13 +114,13 @@ def test_a_joined_layer_may_give_what_brings_the_sum_to_the_originals(residual: 
     """By hand: what it gives now, and what is missing at the reader, in units of its outputs; before that its own."""
     name = "1.second"
     specs, sampling = {name: spec_of(residual.get_submodule(name))}, Sampling(inputs=12, patches=1e9)  # type: ignore[arg-type]
-    joins = find_joins(residual, [name], batches)
-    samples = sample_outputs(residual, specs, batches, sampling, joins)
+    shortcuts = find_shortcuts(residual, [name], batches)
+    samples = sample_outputs(residual, specs, batches, sampling, shortcuts)
     changed = nn.Sequential(Residual(), Residual()).eval()
     changed.load_state_dict(residual.state_dict())
     with torch.no_grad():
         changed.get_parameter("0.first.weight").mul_(0.8)  # an error that travels along the branch and past it
-    (moments,) = collect_moments(changed, specs, batches, sampling, samples=samples, joins=joins)[name]
+    (moments,) = collect_moments(changed, specs, batches, sampling, samples=samples, shortcuts=shortcuts)[name]
 
     with torch.no_grad():
         x = torch.cat(list(batches()))
@@ -128,7 +128,7 @@ def test_a_joined_layer_may_give_what_brings_the_sum_to_the_originals(residual: 
         block = residual[1]
         y_now = block.second(torch.tanh(block.first(h_now)))
         z, z_now = (block.norm(block.second(torch.tanh(block.first(one)))) + one for one in (h, h_now))
-        wanted = y_now + (z - z_now) / joins[name].gain.reshape(-1, 1, 1)
+        wanted = y_now + (z - z_now) / shortcuts[name].gain.reshape(-1, 1, 1)
         plain = block.second(torch.tanh(block.first(h)))
     for some, targets in ((slice(CHANNELS), plain), (slice(CHANNELS, None), wanted)):
         found, rows = moments.of_outputs(some), targets.movedim(1, -1).flatten(0, 2).double()
@@ -141,9 +141,11 @@ def test_without_errors_both_are_the_same(residual: nn.Module) -> None:
     specs = {"0.second": spec_of(residual.get_submodule("0.second"))}  # type: ignore[arg-type]
     sampling = Sampling(inputs=12)
     found = []
-    for joins in ({}, find_joins(residual, list(specs), batches)):
-        samples = sample_outputs(residual, specs, batches, sampling, joins)
-        (moments,) = collect_moments(residual, specs, batches, sampling, samples=samples, joins=joins)["0.second"]
+    for shortcuts in ({}, find_shortcuts(residual, list(specs), batches)):
+        samples = sample_outputs(residual, specs, batches, sampling, shortcuts)
+        (moments,) = collect_moments(residual, specs, batches, sampling, samples=samples, shortcuts=shortcuts)[
+            "0.second"
+        ]
         found.append(moments)
     alone, both = found
     assert torch.allclose(torch.cat([alone.cross] * 2), both.cross, atol=1e-5)
@@ -166,9 +168,9 @@ def test_a_reader_of_two_layers_is_read_for_both() -> None:
 
     torch.manual_seed(0)
     model = Both().eval()
-    found = find_joins(model, ["one", "other"], batches)
-    assert {name: (join.reader, round(float(join.gain[0]), 3)) for name, join in found.items()} == {
+    found = find_shortcuts(model, ["one", "other"], batches)
+    assert {name: (shortcut.reader, round(float(shortcut.gain[0]), 3)) for name, shortcut in found.items()} == {
         "one": ("act", 1.0),
         "other": ("act", -2.0),
     }
-    assert isinstance(found["one"], Join)
+    assert isinstance(found["one"], Shortcut)

@@ -1,4 +1,4 @@
-"""Where the outputs of a layer are added to what travels past it: the joins of residual networks.
+"""Where the outputs of a layer are added to what travels past it: the shortcuts of residual networks.
 
 Symbols: ``y`` the outputs of a layer, ``z = a ⊙ y + s`` the tensor that they become part of, ``a`` a gain of each
 channel, ``s`` what comes along the shortcut. A layer that is fitted to y alone leaves the errors of s as they are, and
@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cruciform.compression.fitting.layer_moments import Batches, Join
+from cruciform.compression.fitting.layer_moments import Batches, Shortcut
 
 CHANGE = 0.1
-"""Of the std of the outputs: what they are changed by."""
+"""Of the root mean square of the outputs: what they are changed by."""
 PROPORTIONAL = 1e-3
 """A change is in proportion where the rest is at most this fraction of it."""
 TRIED = 1
@@ -25,8 +25,8 @@ TRIED = 1
 
 
 @torch.no_grad()
-def find_joins(model: nn.Module, layers: Sequence[str], batches: Batches) -> dict[str, Join]:
-    """Return the joins of those layers that have one, the last one of each.
+def find_shortcuts(model: nn.Module, layers: Sequence[str], batches: Batches) -> dict[str, Shortcut]:
+    """Return the shortcuts of those layers that have one, the last one of each.
 
     Args:
         model: The trained network, in evaluation mode.
@@ -36,7 +36,7 @@ def find_joins(model: nn.Module, layers: Sequence[str], batches: Batches) -> dic
     images = next(iter(batches()))[:TRIED]
     recorder = _Inputs(model)
     before = recorder.run(images)
-    found: dict[str, Join] = {}
+    found: dict[str, Shortcut] = {}
     generator = torch.Generator().manual_seed(0)
     for name in layers:
         if recorder.calls.get(name) != 1:
@@ -48,9 +48,9 @@ def find_joins(model: nn.Module, layers: Sequence[str], batches: Batches) -> dic
         finally:
             handle.remove()
         if change.added is not None and change.outputs is not None:
-            join = _last_join(before, after, change.outputs, change.added)
-            if join:
-                found[name] = join
+            shortcut = _last_shortcut(before, after, change.outputs, change.added)
+            if shortcut:
+                found[name] = shortcut
     return found
 
 
@@ -64,7 +64,7 @@ class _Change:
 
     def __call__(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
         noise = torch.randn(output.shape, generator=self._generator).to(output)
-        self.outputs, self.added = output.clone(), CHANGE * output.std() * noise
+        self.outputs, self.added = output.clone(), CHANGE * output.square().mean().sqrt() * noise
         return output + self.added
 
 
@@ -98,9 +98,9 @@ class _Inputs:
         return hook
 
 
-def _last_join(
+def _last_shortcut(
     before: Mapping[str, Tensor], after: Mapping[str, Tensor], outputs: Tensor, added: Tensor
-) -> Join | None:
+) -> Shortcut | None:
     """Return the last tensor that moves in proportion to a layer's outputs and holds something else besides."""
     found = None
     axes = [axis for axis in range(added.ndim) if axis != 1]
@@ -116,5 +116,5 @@ def _last_join(
         past = x - gain.reshape(shape) * outputs
         past = past - past.mean(axes, keepdim=True)
         if past.norm() > PROPORTIONAL * x.norm():
-            found = Join(name, gain)
+            found = Shortcut(name, gain)
     return found
