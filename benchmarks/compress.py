@@ -16,6 +16,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,12 +29,14 @@ from torch import nn
 
 import cruciform
 from cruciform.budgets.budget_plan import BudgetPlan, Chosen
-from cruciform.budgets.network_time import time_network
-from cruciform.budgets.solving.solver import Layer, solve
+from cruciform.budgets.measured_choice import CLOSE, choose_measured
+from cruciform.budgets.plan_clock import MeasuredPlan, PlanClock
+from cruciform.budgets.solving.solver import Layer
 from cruciform.budgets.survey import Survey
-from cruciform.budgets.units.cost_unit import read_limits
+from cruciform.budgets.units.cost_unit import Limit, read_limits
+from cruciform.budgets.units.unit_seconds import SECONDS
 from cruciform.budgets.value import kept_energy
-from cruciform.compression.compress import ATTEMPTS, CompressionOptions, Compressor
+from cruciform.compression.compress import CompressionOptions, Compressor
 from cruciform.conversion.convert import Conversion, convert
 from cruciform.data.transforms.whitening import cache_folder
 from cruciform.deployment.search.build import EngineSettings
@@ -146,11 +149,11 @@ def svd_at(
     survey: Survey,
     scores: Mapping[str, Mapping[str, float]],
     setting: EngineSettings,
-) -> Any:
-    """Return the weight-space SVD of the highest total score whose measured time is nearest to a share.
+) -> tuple[nn.Module, float, dict[str, str]]:
+    """Return the weight-space SVD of the highest total score in a share of the measured time, its share and its ranks.
 
-    Kinder than AIMET's threshold, which jumps over what lies between two scores: ranks are chosen by the same solver as
-    ours, and of equal scores the one that keeps more of the kernel's energy.
+    Kinder than AIMET's threshold, which jumps over what lies between two scores: ranks are chosen as ours are, and of
+    equal scores the one that keeps more of the kernel's energy. Where no ranks are that fast, it gets more time.
     """
     layers = []
     for layer in survey.layers:
@@ -161,30 +164,19 @@ def svd_at(
                 kept = kept_energy(make_plan(spec, option.name), weight)
                 options.append(replace(option, value=scores[layer.name][option.name] + kept))
         layers.append(Layer(layer.name, tuple(options)))
-    dense, asked = survey.dense["seconds"], share
-    best: Any = None
-    for _ in range(ATTEMPTS // 2):
-        found = None
-        while found is None:
-            try:
-                found = solve(layers, {"seconds": asked * dense}, fixed=survey.dense)
-            except BudgetError:
-                asked *= 1.1  # a network may be faster than its layers, timed one by one
-        mapping = {name: option.name for name, option in found.choices.items() if option.name != DENSE}
-        conversion = convert(model, mapping, init="fit", input_size=setting.input_size)
-        times = time_network({"dense": (model, {}), "svd": (conversion.model, {})}, setting)
-        measured = times["svd"].best / times["dense"].best
-        if best is None or abs(measured - share) < abs(best[1] - share):
-            best = conversion.model, measured, mapping
-        if abs(measured / share - 1) < 0.02:
-            break
-        asked *= share / measured
-    return best
+    ranks, clock, found = replace(survey, layers=tuple(layers)), PlanClock(model, setting), None
+    while found is None:
+        with suppress(BudgetError):
+            found = choose_measured(ranks, {SECONDS: Limit(share * (1 + CLOSE / 2), relative=True)}, clock)
+        share *= 1.1
+    conversion = convert(model, found.plan.mapping, init="fit", input_size=setting.input_size)
+    return conversion.model, found.share, found.plan.mapping
 
 
 def measure(name: str, seed: int, found: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Compress one trained network to all budgets, and its rival; go on from what was found, budget by budget."""
-    if len(found.get("budgets", ())) == len(BUDGETS):
+    left = [each for each in BUDGETS if str(each) not in {**found.get("budgets", {}), **found.get("refused", {})}]
+    if not left:
         return
     model = trained(name, seed).eval()
     say(f"{name}, seed {seed}: prepare")
@@ -196,9 +188,15 @@ def measure(name: str, seed: int, found: dict[str, Any]) -> Iterator[dict[str, A
     held_out = HeldOut(run_of(name, seed), SCORED)
     scores = separable_scores(model, compressor, held_out)
     found = {"dense": dense, "prepare_seconds": prepared, "budgets": {}} | found
-    for budget in (each for each in BUDGETS if str(each) not in found["budgets"]):
+    for budget in left:
         started = time.monotonic()
-        ours = compressor.compress(read_limits({"time": f"{budget}%"}))
+        try:
+            ours = compressor.compress(read_limits({"time": f"{budget}%"}))
+        except BudgetError as error:
+            found["refused"] = {**found.get("refused", {}), str(budget): str(error)}
+            say(f"{budget} %: {error}")
+            yield found
+            continue
         seconds = time.monotonic() - started
         save(ours.conversion.model, compressed_of(name, seed, budget), ours.conversion.report)
         svd, share, mapping = svd_at(ours.seconds / ours.dense_seconds, model, compressor.survey, scores, settings())
@@ -246,7 +244,8 @@ def predict(name: str, seed: int, found: dict[str, Any]) -> Iterator[dict[str, A
 def fit(compressor: Compressor, mapping: Mapping[str, str]) -> Conversion:
     """Convert a network by given schemes, and fit it; nothing is timed."""
     layers = tuple(Chosen(name, "", scheme, "", 0.0, 1.0, 1.0, "") for name, scheme in mapping.items())
-    return compressor.fit(BudgetPlan(layers, 0.0, {}, {}, {}, (), ()), seconds=1.0, dense_seconds=1.0).conversion
+    plan = BudgetPlan(layers, 0.0, {}, {}, {}, (), ())
+    return compressor.fit(MeasuredPlan(plan, seconds=1.0, dense_seconds=1.0)).conversion
 
 
 def summarize(finished: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:

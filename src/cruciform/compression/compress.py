@@ -9,21 +9,19 @@
 5. The layers are fitted one after the other, each to what the original computes (``fitting.fit_network``).
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from cruciform.budgets.budget_plan import BudgetPlan, choose
-from cruciform.budgets.network_time import DENSE_NETWORK, time_network
+from cruciform.budgets.budget_plan import BudgetPlan
+from cruciform.budgets.measured_choice import choose_measured
+from cruciform.budgets.plan_clock import MeasuredPlan, PlanClock
 from cruciform.budgets.solving.solver import import_scipy
 from cruciform.budgets.survey import Survey, survey_network
 from cruciform.budgets.units.cost_unit import Limit
-from cruciform.budgets.units.unit_seconds import SECONDS
 from cruciform.compression.batching import inputs_at_once
 from cruciform.compression.channel_order.reordered_network import (
     find_fixed_orders,
@@ -40,22 +38,12 @@ from cruciform.compression.rank_candidates import list_rank_candidates
 from cruciform.conversion.convert import FIT, Conversion, convert, plan_conversion
 from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.search.choose import ProgressCallback
-from cruciform.deployment.search.clock import LEAST_SECONDS
-from cruciform.errors import BudgetError, OptionError
+from cruciform.errors import OptionError
 from cruciform.measure.state_guard import in_mode
 from cruciform.nn.inspect import spec_of
 from cruciform.schemes import DENSE, make_plan
 from cruciform.spec import ConvSpec
 from cruciform.text.wording import listed
-
-if TYPE_CHECKING:
-    from cruciform.deployment.targets.target import Engine
-
-ATTEMPTS = 6
-CLOSE = 0.02
-"""A measured time this much below the wanted one, as a fraction, is near enough."""
-LONG = 1.0
-"""Seconds that whole networks are timed for, at least: the choice hangs on each per cent of their times."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +116,6 @@ class Compressor:
             )
         self._model, self._images, self._setting, self._costs = model, images, setting, costs
         self._options = options or CompressionOptions()
-        self._engines: dict[str, Engine] = {}
         protect = tuple(self._options.protect)
         self._sampling = Sampling(inputs=len(images), block=self._options.block)
         sampled = replace(self._sampling, block=1)
@@ -159,17 +146,18 @@ class Compressor:
         Raises:
             BudgetError: The budget can't be met.
         """
-        plan, seconds, dense_seconds = self._choose(limits)
-        return self.fit(plan, seconds=seconds, dense_seconds=dense_seconds)
+        clock = PlanClock(self._model, self._setting, self._options.on_progress)
+        return self.fit(choose_measured(self.survey, limits, clock))
 
-    def fit(self, plan: BudgetPlan, *, seconds: float, dense_seconds: float) -> Compressed:
+    def fit(self, measured: MeasuredPlan) -> Compressed:
         """Convert the network by a plan, and fit its layers to what the original computes."""
-        model, size = self._model, self._setting.input_size
+        model, size, plan = self._model, self._setting.input_size, measured.plan
+        times = measured.seconds, measured.dense_seconds
         with in_mode(model, training=False):
             if not plan.mapping:
                 dense = convert(model, DENSE, init=FIT, input_size=size)
                 dense.model.eval()
-                return Compressed(plan, dense, NetworkFit((), {}, 0), seconds, dense_seconds)
+                return Compressed(plan, dense, NetworkFit((), {}, 0), *times)
             wanted = {name: self._orders.get(name, {}).get(scheme) for name, scheme in plan.mapping.items()}
             ordered = reorder_network(model, {name: order for name, order in wanted.items() if order}, self._batches)
             conversion = convert(ordered.model, plan.mapping, init=FIT, input_size=size)
@@ -190,7 +178,7 @@ class Compressor:
                 on_progress=report,
             )
         plan = replace(plan, problems=(*plan.problems, *_in_sentences(ordered.fixed)))
-        return Compressed(plan, conversion, found, seconds, dense_seconds, tuple(ordered.orders))
+        return Compressed(plan, conversion, found, *times, tuple(ordered.orders))
 
     def _batches(self) -> Sequence[Tensor]:
         parts: tuple[Tensor, ...] = self._images.split(self._size)
@@ -234,47 +222,6 @@ class Compressor:
             on_progress=lambda done, total: self._options.on_progress(f"candidates of layer {done} of {total}"),
         )
         return found._replace(problems=found.problems + _in_sentences(fixed))
-
-    def _choose(self, limits: Mapping[str, Limit]) -> tuple[BudgetPlan, float, float]:
-        """Choose, and correct the time that is asked of the solver until the measured one is near the wanted one."""
-        if SECONDS not in limits:
-            plan = choose(self.survey, limits)
-            return plan, *self._time(plan)
-        dense = self.survey.dense[SECONDS]
-        limit = limits[SECONDS]
-        wanted = limit.amount if limit.relative else limit.amount / dense
-        asked, low, high = wanted, 0.0, math.inf
-        best: tuple[BudgetPlan, float, float] | None = None
-        for attempt in range(ATTEMPTS):
-            try:
-                plan = choose(self.survey, {**limits, SECONDS: Limit(asked * dense, relative=False)})
-            except BudgetError:
-                if not attempt:
-                    raise
-                break  # the network is slower than its layers, and the cheapest of them are not enough
-            seconds, dense_seconds = self._time(plan)
-            share = seconds / dense_seconds
-            if share <= wanted and (best is None or share > best[1] / best[2]):
-                best = plan, seconds, dense_seconds
-            if wanted * (1 - CLOSE) <= share <= wanted:
-                break
-            low, high = (max(low, asked), high) if share <= wanted else (low, min(high, asked))
-            guess = asked * (1 - CLOSE / 4) * wanted / share
-            asked = guess if low < guess < high else (low + high) / 2  # times are noisy: never out of what is known
-        if best is None:
-            best = plan, seconds, dense_seconds  # over the budget by noise; the result says by how much
-        return best
-
-    def _time(self, plan: BudgetPlan) -> tuple[float, float]:
-        """Return the measured times of a plan's network and of the dense one; weights do not matter for them."""
-        self._options.on_progress("the chosen network beside the dense one")
-        model, size = self._model, self._setting.input_size
-        with in_mode(model, training=False):
-            chosen = convert(model, plan.mapping or DENSE, init="auto", input_size=size).model.eval()
-            networks = {DENSE_NETWORK: (model, {}), "chosen": (chosen, plan.forms)}
-            rounds = max(self._setting.rounds, round(LONG / max(LEAST_SECONDS, self.survey.dense[SECONDS])))
-            times = time_network(networks, replace(self._setting, rounds=rounds), kept=self._engines)
-        return times["chosen"].best, times[DENSE_NETWORK].best
 
 
 def _convertible(model: nn.Module, setting: EngineSettings, protect: Sequence[str]) -> list[str]:

@@ -6,9 +6,8 @@ import pytest
 from torch import nn
 
 import cruciform
-from cruciform.budgets import survey
+from cruciform.budgets import plan_clock, survey
 from cruciform.budgets.costs import CostTable, Kind, LayerCost
-from cruciform.compression import compress
 from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.search.clock import Timing
 from cruciform.deployment.search.layer_forms import Form
@@ -36,7 +35,7 @@ def counted_times(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     monkeypatch.setattr(survey, "measure_kind", measure)
     monkeypatch.setattr(survey, "time_network", time_networks)
-    monkeypatch.setattr(compress, "time_network", time_networks)
+    monkeypatch.setattr(plan_clock, "time_network", time_networks)
     return factor
 
 

@@ -161,9 +161,14 @@ def _check_possible(layers: Sequence[Layer], budgets: Mapping[str, float], rest:
         if not layer.options:
             raise BudgetError(f"the layer {layer.name} has no option")
     for name, limit in budgets.items():
-        least = rest[name] + sum(min(option.costs[name] for option in layer.options) for layer in layers)
+        least = least_cost(layers, name, fixed=rest)
         if least > limit:
             raise not_met(name, limit, least)
+
+
+def least_cost(layers: Sequence[Layer], name: str, *, fixed: Mapping[str, float]) -> float:
+    """Return what the cheapest option of every layer comes to, by one cost unit."""
+    return fixed[name] + sum(min(option.costs[name] for option in layer.options) for layer in layers)
 
 
 def not_met(name: str, limit: float, least: float) -> BudgetError:
