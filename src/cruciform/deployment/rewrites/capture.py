@@ -17,12 +17,13 @@ from cruciform.deployment.rewrites.graph import (
     without_warnings,
 )
 from cruciform.deployment.rewrites.norm import before_pooling_, fold_norm_, plain_norm
+from cruciform.deployment.rewrites.scale import fold_scale_
 from cruciform.errors import DeployError
 from cruciform.measure.state_guard import in_mode
 
 
 def capture(model: nn.Module, input_size: tuple[int, ...], *, batch: int = 2) -> GraphModule:
-    """Return the graph of a network in evaluation mode, without in-place operations and with batch norm folded."""
+    """Return the graph of a network in evaluation mode, without in-place operations; norms and scales are folded."""
     with in_mode(model, training=False):
         program = export(model, input_size, batch=batch)
     with without_warnings():
@@ -36,6 +37,8 @@ def capture(model: nn.Module, input_size: tuple[int, ...], *, batch: int = 2) ->
             fold_norm_(graph, before_pooling_(graph, plain_norm(graph, node)))
         elif node.target is aten.view.default:
             node.target = aten.reshape.default  # a view is valid for one memory format only
+        elif node.target is aten.mul.Tensor:
+            fold_scale_(graph, node)
         if node.target is aten.reshape.default:
             _leave_images_free_(node)
         elif node.target is aten.adaptive_max_pool2d.default:

@@ -14,7 +14,9 @@ from cruciform.errors import DeployError, first_line
 
 aten = torch.ops.aten
 
-CONVOLUTIONS = frozenset({aten.conv1d.default, aten.conv2d.default, aten.conv3d.default})
+CONVOLVE = {3: aten.conv1d.default, 4: aten.conv2d.default, 5: aten.conv3d.default}
+"""Convolutions by the number of axes that they read: images, channels and space."""
+CONVOLUTIONS = frozenset(CONVOLVE.values())
 NORM = aten.batch_norm.default
 INSTANCE_NORM = aten.instance_norm.default
 CAT = aten.cat.default

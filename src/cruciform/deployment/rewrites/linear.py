@@ -4,6 +4,7 @@ from torch.fx import GraphModule, Node
 
 from cruciform.deployment.rewrites.graph import (
     CHANNELWISE,
+    CONVOLVE,
     aten,
     constant,
     function_of,
@@ -12,8 +13,6 @@ from cruciform.deployment.rewrites.graph import (
     put_in_place,
     tidied,
 )
-
-CONVOLVE = {3: aten.conv1d.default, 4: aten.conv2d.default, 5: aten.conv3d.default}
 
 
 def linear_as_convolution_(graph: GraphModule) -> bool:

@@ -5,17 +5,15 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from cruciform.deployment.rewrites.graph import (
-    CONVOLUTIONS,
     MAX_POOLINGS,
     NORM,
     channels_of,
     constant,
-    is_constant,
     new_constant,
     parts_of,
     put_in_place,
-    readers_of,
 )
+from cruciform.deployment.rewrites.scale import fold_affine_
 
 
 def plain_norm(graph: GraphModule, node: Node) -> Node:
@@ -51,26 +49,7 @@ def before_pooling_(graph: GraphModule, node: Node) -> Node:
 
 def fold_norm_(graph: GraphModule, node: Node) -> None:
     """Fold a batch norm into the convolution before it, if that has no other reader."""
-    source = node.args[0]
-    if not isinstance(source, Node) or source.target not in CONVOLUTIONS or len(source.users) != 1:
-        return
-    kernel_of = source.args[1]
-    if not is_constant(kernel_of):  # it is computed, by a weight norm for instance
-        return
-    scale, shift = _scale_and_shift(graph, node)
-    weight = constant(graph, kernel_of)
-    has_bias = len(source.args) > 2 and source.args[2] is not None
-    bias = constant(graph, source.args[2]) if has_bias else torch.zeros_like(shift)
-    # Keep the name, because layers are identified by the names of their weights.
-    name = str(kernel_of.target)
-    alone = readers_of(graph, name) <= 1  # a layer that is called twice needs its original weight for the other call
-    name = name if alone else f"{name}_{source.name}"
-    with graph.graph.inserting_before(source):
-        kernel = new_constant(graph, name, weight * scale.reshape(-1, *(1,) * (weight.ndim - 1)), replace=alone)
-        offset = new_constant(graph, f"{source.name}_offset", bias * scale + shift)
-    source.args = (source.args[0], kernel, offset, *source.args[3:])
-    node.replace_all_uses_with(source)
-    graph.graph.erase_node(node)
+    fold_affine_(graph, node, node.args[0], *_scale_and_shift(graph, node))
 
 
 def norms_of_parts(graph: GraphModule, node: Node) -> list[Node]:

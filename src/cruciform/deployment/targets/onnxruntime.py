@@ -15,6 +15,7 @@ from cruciform.deployment.rewrites.graph import export, without_warnings
 from cruciform.deployment.rewrites.image_by_image import image_by_image
 from cruciform.deployment.rewrites.linear import linear_as_convolution_
 from cruciform.deployment.rewrites.maps import volumes_as_maps_
+from cruciform.deployment.rewrites.scale import scales_as_convolutions_
 from cruciform.deployment.targets.library_output import without_remarks
 from cruciform.deployment.targets.onnx_operators import kept_operators
 from cruciform.deployment.targets.target import TARGETS, Engine, Target
@@ -26,7 +27,7 @@ ONNX_FILE = "model.onnx"
 VOLUME_AXES = 4  # channels and three more
 LARGEST = 2 * 2**30  # bytes that fit one file
 
-Way = Literal["plain", "image by image", "classifier as convolutions", "volumes as maps"]
+Way = Literal["plain", "image by image", "classifier as convolutions", "scales as convolutions", "volumes as maps"]
 
 
 class OnnxRuntime(Target):
@@ -34,7 +35,8 @@ class OnnxRuntime(Target):
 
     Args:
         way: How networks are exported: plain; with a loop over images around all but the classifier; with linear layers
-            as convolutions; with 3-D convolutions along one or two axes as 2-D ones.
+            as convolutions; with multiplications by constants as convolutions; with 3-D convolutions along one or two
+            axes as 2-D ones.
     """
 
     name = "onnxruntime"
@@ -45,9 +47,9 @@ class OnnxRuntime(Target):
         self._way = way
 
     def ways(self, batch: int, input_size: tuple[int, ...]) -> Mapping[str, Target]:
-        """Return the ways that may be faster: a loop over images, linear layers as convolutions, 3-D as 2-D."""
+        """Return the ways that may be faster than the plain one."""
         # A 1×1 convolution reads its weights once per image, a linear layer once per batch.
-        ways: list[Way] = ["image by image" if batch > 1 else "classifier as convolutions"]
+        ways: list[Way] = ["image by image" if batch > 1 else "classifier as convolutions", "scales as convolutions"]
         if len(input_size) == VOLUME_AXES:
             ways.append("volumes as maps")
         return {way: OnnxRuntime(way) for way in ways}
@@ -70,6 +72,8 @@ class OnnxRuntime(Target):
                 graph = copy.deepcopy(graph)
         if self._way == "classifier as convolutions" and not linear_as_convolution_(graph):
             raise DeployError("no linear layer of this network reads 1×1 feature maps")
+        if self._way == "scales as convolutions" and not scales_as_convolutions_(graph):
+            raise DeployError("no feature maps of this network are multiplied by constants outside its convolutions")
         if self._way == "volumes as maps" and not volumes_as_maps_(graph, input_size):
             raise DeployError("no 3-D convolution of this network has a kernel along one or two axes only")
         _program(graph, input_size, batch=max(2, batch)).save(str(folder / ONNX_FILE), external_data=False)
