@@ -42,6 +42,7 @@ from cruciform.data.transforms.whitening import cache_folder
 from cruciform.deployment.search.build import EngineSettings
 from cruciform.deployment.targets.target import TARGETS
 from cruciform.errors import BudgetError
+from cruciform.files import read_text, write_json
 from cruciform.measure.record import record_result
 from cruciform.nn.inspect import spec_of
 from cruciform.schemes import DENSE, make_plan
@@ -129,28 +130,30 @@ def _unhurried() -> Callable[[str], None]:
     return on_progress
 
 
-def separable_scores(model: nn.Module, compressor: Compressor, held_out: HeldOut) -> dict[str, dict[str, float]]:
+def separable_scores(model: nn.Module, compressor: Compressor, run: Path) -> dict[str, dict[str, float]]:
     """Return the accuracy with one layer at a time replaced by its weight-space SVD, by layer and rank."""
-    scores: dict[str, dict[str, float]] = {}
-    dense = held_out.accuracy(model)
-    for layer in compressor.survey.layers:
+    kept = RUNS / f"{run.name}-scores.json"
+    scores: dict[str, dict[str, float]] = json.loads(read_text(kept)) if kept.is_file() else {}
+    held_out = HeldOut(run, SCORED)
+    for layer in (each for each in compressor.survey.layers if each.name not in scores):
         ranks = [option.name for option in layer.options if option.name.startswith("sf:")]
-        scores[layer.name] = {DENSE: dense} | {
+        scores[layer.name] = {DENSE: held_out.accuracy(model)} | {
             rank: held_out.accuracy(convert(model, {layer.name: rank}, init="fit", input_size=SIZE).model)
             for rank in ranks
         }
         say(f"scored {layer.name}")
+        write_json(kept, scores)
     return scores
 
 
-def svd_at(
+def choose_svd(
     share: float,
     model: nn.Module,
     survey: Survey,
     scores: Mapping[str, Mapping[str, float]],
     setting: EngineSettings,
-) -> tuple[nn.Module, float, dict[str, str]]:
-    """Return the weight-space SVD of the highest total score in a share of the measured time, its share and its ranks.
+) -> MeasuredPlan:
+    """Choose the ranks of the weight-space SVD for the highest total score in a share of the measured time.
 
     Kinder than AIMET's threshold, which jumps over what lies between two scores: ranks are chosen as ours are, and of
     equal scores the one that keeps more of the kernel's energy. Where no ranks are that fast, it gets more time.
@@ -169,50 +172,63 @@ def svd_at(
         with suppress(BudgetError):
             found = choose_measured(ranks, {SECONDS: Limit(share * (1 + CLOSE / 2), relative=True)}, clock)
         share *= 1.1
-    conversion = convert(model, found.plan.mapping, init="fit", input_size=setting.input_size)
-    return conversion.model, found.share, found.plan.mapping
+    return found
 
 
 def measure(name: str, seed: int, found: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Compress one trained network to all budgets, and its rival; go on from what was found, budget by budget."""
-    left = [each for each in BUDGETS if str(each) not in {**found.get("budgets", {}), **found.get("refused", {})}]
-    if not left:
+    """Compress one trained network to all budgets, and its rival; go on from what was found, budget by budget.
+
+    All that is timed comes first, so that the machine must be idle for minutes only.
+    """
+    found = {"budgets": {}, "choices": {}} | found
+    left = [str(each) for each in BUDGETS if str(each) not in found["budgets"]]
+    if not left or all("refused" in found["choices"].get(budget, {}) for budget in left):
         return
     model = trained(name, seed).eval()
     say(f"{name}, seed {seed}: prepare")
     started = time.monotonic()
     compressor = prepare(name, seed, model)
-    prepared = time.monotonic() - started
-    dense = on_test_set(name, model)
-    say(f"dense: {dense}")
-    held_out = HeldOut(run_of(name, seed), SCORED)
-    scores = separable_scores(model, compressor, held_out)
-    found = {"dense": dense, "prepare_seconds": prepared, "budgets": {}} | found
-    for budget in left:
-        started = time.monotonic()
-        try:
-            ours = compressor.compress(read_limits({"time": f"{budget}%"}))
-        except BudgetError as error:
-            found["refused"] = {**found.get("refused", {}), str(budget): str(error)}
-            say(f"{budget} %: {error}")
-            yield found
-            continue
-        seconds = time.monotonic() - started
-        save(ours.conversion.model, compressed_of(name, seed, budget), ours.conversion.report)
-        svd, share, mapping = svd_at(ours.seconds / ours.dense_seconds, model, compressor.survey, scores, settings())
-        found["budgets"][str(budget)] = {
-            "ours": {
-                **on_test_set(name, ours.conversion.model),
-                "share": ours.seconds / ours.dense_seconds,
-                "macs": ours.plan.predicted["MACs"] / ours.plan.dense["MACs"],
-                "mapping": ours.plan.mapping,
-                "predicted_rise": ours.rise,
-                "seconds": seconds,
-            },
-            "svd": {**on_test_set(name, svd), "share": share, "mapping": mapping},
-        }
-        say(f"{budget} %: {found['budgets'][str(budget)]}")
+    found = {"prepare_seconds": time.monotonic() - started} | found
+    for budget in (each for each in left if each not in found["choices"]):
+        found["choices"][budget] = choose_both(name, seed, model, compressor, budget)
+        say(f"{budget} %: {found['choices'][budget]}")
         yield found
+    found = {"dense": on_test_set(name, model)} | found
+    say(f"dense: {found['dense']}")
+    for budget in (each for each in left if "refused" not in found["choices"][each]):
+        choices, started = found["choices"][budget], time.monotonic()
+        ours = fit(compressor, choices["ours"]["mapping"])
+        seconds = choices["ours"]["seconds"] + time.monotonic() - started
+        save(ours.model, compressed_of(name, seed, int(budget)), ours.report)
+        svd = convert(model, choices["svd"]["mapping"], init="fit", input_size=SIZE).model
+        found["budgets"][budget] = {
+            "ours": {**on_test_set(name, ours.model), **choices["ours"], "seconds": seconds},
+            "svd": {**on_test_set(name, svd), **choices["svd"]},
+        }
+        say(f"{budget} %: {found['budgets'][budget]}")
+        yield found
+
+
+def choose_both(name: str, seed: int, model: nn.Module, compressor: Compressor, budget: str) -> dict[str, Any]:
+    """Choose our schemes and the rival's ranks for a budget; nothing is fitted."""
+    started = time.monotonic()
+    try:
+        ours = compressor.choose(read_limits({"time": f"{budget}%"}))
+    except BudgetError as error:
+        return {"refused": str(error)}
+    seconds = time.monotonic() - started
+    scores = separable_scores(model, compressor, run_of(name, seed))
+    svd = choose_svd(ours.share, model, compressor.survey, scores, settings())
+    return {
+        "ours": {
+            "share": ours.share,
+            "macs": ours.plan.predicted["MACs"] / ours.plan.dense["MACs"],
+            "mapping": ours.plan.mapping,
+            "predicted_rise": -sum(layer.value for layer in ours.plan.layers),
+            "seconds": seconds,
+        },
+        "svd": {"share": svd.share, "mapping": svd.plan.mapping},
+    }
 
 
 def predict(name: str, seed: int, found: dict[str, Any]) -> Iterator[dict[str, Any]]:

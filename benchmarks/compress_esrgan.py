@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from compress import PARTS, say, svd_at
+from compress import PARTS, choose_svd, say
 from compress_networks import ROOT, RUNS
 from torch import Tensor, nn
 
@@ -91,9 +91,10 @@ class Trial:
         """Return what the rival is worth at a fraction of the original's time."""
         survey = survey_network(self.original, self.setting, SeparableOnly(), self.costs, on_progress=say)
         scores = {layer.name: {option.name: 0.0 for option in layer.options} for layer in survey.layers}
-        model, found, mapping = svd_at(share, self.original, survey, scores, self.setting)
+        found = choose_svd(share, self.original, survey, scores, self.setting)
+        model = convert(self.original, found.plan.mapping, init="fit", input_size=SIZE).model
         judged = self._judge(model, f"SVD at {budget} %")
-        return {**judged, "share": found, "mapping": mapping, "ours_share": share}
+        return {**judged, "share": found.share, "mapping": found.plan.mapping, "ours_share": share}
 
     def share_of(self, mapping: Mapping[str, str]) -> float:
         """Return the time of a recorded choice on this machine, as a fraction of the original's."""

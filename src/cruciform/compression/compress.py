@@ -146,8 +146,16 @@ class Compressor:
         Raises:
             BudgetError: The budget can't be met.
         """
+        return self.fit(self.choose(limits))
+
+    def choose(self, limits: Mapping[str, Limit]) -> MeasuredPlan:
+        """Choose within a budget, without fitting: all that is timed happens here.
+
+        Raises:
+            BudgetError: The budget can't be met.
+        """
         clock = PlanClock(self._model, self._setting, self._options.on_progress)
-        return self.fit(choose_measured(self.survey, limits, clock))
+        return choose_measured(self.survey, limits, clock)
 
     def fit(self, measured: MeasuredPlan) -> Compressed:
         """Convert the network by a plan, and fit its layers to what the original computes."""
