@@ -205,6 +205,7 @@ def measure(name: str, seed: int, found: dict[str, Any]) -> Iterator[dict[str, A
             "ours": {**on_test_set(name, ours.model), **choices["ours"], "seconds": seconds},
             "svd": {**on_test_set(name, svd), **choices["svd"]},
         }
+        del found["choices"][budget]
         say(f"{budget} %: {found['budgets'][budget]}")
         yield found
 
