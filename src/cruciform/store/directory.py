@@ -317,6 +317,8 @@ def _read_card(directory: Path) -> dict[str, Any]:
     weights = directory / WEIGHTS
     if not weights.is_file():
         raise StoreError(f"{weights} is missing")
+    with _weights(directory):  # its header says how long it is: a wrong length is seen before all of it is read
+        pass
     if sha256(weights) != card["weights"]["sha256"]:
         raise StoreError(f"{weights} is damaged: its checksum differs from the one in {CARD}")
     return dict(card)
