@@ -168,6 +168,23 @@ def test_telemetry_cannot_be_imported_where_it_is_not_wanted() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("imported_before", [False, True])
+def test_onnx_runtime_leaves_no_identifier_of_this_machine(imported_before: bool, tmp_path: Path) -> None:
+    """Since 1.29 it reports its use; imported by others it must be seen doing so, or this test shows nothing."""
+    code = (
+        f"{'import onnxruntime' if imported_before else ''}\n"
+        "from pathlib import Path; import sys; from torch import nn\n"
+        "from cruciform.deployment.targets.target import TARGETS\n"
+        "target, folder = TARGETS.get('onnxruntime'), Path(sys.argv[1])\n"
+        "target.write(nn.Sequential(nn.Conv2d(3, 4, 3)).eval(), (3, 8, 8), folder, batch=1)\n"
+        "target.load(folder, threads=1)\n"
+    )
+    quiet = {name: value for name, value in os.environ.items() if name not in ("ORT_DISABLE_TELEMETRY", "CI")}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, env={**quiet, "HOME": str(tmp_path)})
+    assert (tmp_path / ".cache" / "Microsoft").exists() == imported_before
+
+
+@pytest.mark.slow
 def test_the_list_of_targets_loads_no_quantizer() -> None:
     loaded = "{'nncf', 'torchao', 'openvino'} & set(sys.modules)"
     code = f"import sys, cruciform.deployment.targets.target; print(*{loaded})"

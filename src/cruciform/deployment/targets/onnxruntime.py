@@ -16,7 +16,7 @@ from cruciform.deployment.rewrites.image_by_image import image_by_image
 from cruciform.deployment.rewrites.linear import linear_as_convolution_
 from cruciform.deployment.rewrites.maps import volumes_as_maps_
 from cruciform.deployment.rewrites.scale import scales_as_convolutions_
-from cruciform.deployment.targets.library_output import without_remarks
+from cruciform.deployment.targets.library_output import without_remarks, without_telemetry
 from cruciform.deployment.targets.onnx_operators import kept_operators
 from cruciform.deployment.targets.target import TARGETS, Engine, Target
 from cruciform.errors import DeployError, MissingExtraError
@@ -81,7 +81,8 @@ class OnnxRuntime(Target):
     def load(self, folder: Path, *, threads: int) -> Engine:
         """Open a session with all graph optimizations."""
         try:
-            import onnxruntime
+            with without_telemetry():
+                import onnxruntime
         except ImportError as error:
             raise MissingExtraError(
                 f"ONNX Runtime is not installed ({error}): pip install 'cruciform[onnx]'"

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch.fx import GraphModule
 
 from cruciform.deployment.targets.int8_target import Int8Target, needs_reduced_range
-from cruciform.deployment.targets.library_output import without_remarks
+from cruciform.deployment.targets.library_output import without_remarks, without_telemetry
 from cruciform.deployment.targets.onnxruntime import ONNX_FILE, OnnxRuntime
 from cruciform.deployment.targets.target import TARGETS, Engine
 from cruciform.errors import MissingExtraError
@@ -33,7 +33,8 @@ class OnnxRuntimeInt8(Int8Target):
         """
         images = self.calibration_images(input_size)
         try:
-            from onnxruntime import quantization
+            with without_telemetry():
+                from onnxruntime import quantization
         except ImportError as error:
             raise MissingExtraError(
                 f"{self.name} needs ONNX Runtime ({error}): pip install 'cruciform[onnx]'"
