@@ -2,12 +2,14 @@
 
 import itertools
 import time
+from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cruciform.budgets.solving.hopeless import find_hopeful
 from cruciform.budgets.solving.solver import Layer, Option, front, solve
 from cruciform.errors import BudgetError
 
@@ -110,6 +112,50 @@ def test_a_network_of_152_layers_takes_seconds() -> None:
     found = solve(layers, budgets)
     assert time.process_time() - start < 5
     assert all(found.costs[name] <= limit for name, limit in budgets.items())
+
+
+def alike(layers: int, seed: int) -> list[Layer]:
+    """Layers of a few kinds with weights of their own, as large networks have: many choices come to nearly the same."""
+    random = Random(seed)
+    kinds = [
+        [(-random.uniform(0.8, 1.2) * share**2, -random.uniform(0.8, 1) * share) for share in (0.1, 0.3, 0.5, 0.7, 0.9)]
+        for _ in range(6)
+    ]
+    found = []
+    for index in range(layers):
+        size, weight = 1e-3 * (1 + index % 6), random.uniform(0.1, 3)
+        options = (Option(f"o{n}", value, {"s": size * cost}) for n, (value, cost) in enumerate(kinds[index % 6]))
+        found.append(Layer(f"l{index}", (Option("dense", 0.0, {"s": 0.0}), *options), weight))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("share", [0.02, 0.4, 0.98])
+def test_what_a_bound_rules_out_changes_no_optimum(seed: int, share: float) -> None:
+    layers = alike(40, seed)
+    limit = 1 + share * sum(min(option.costs["s"] for option in layer.options) for layer in layers)
+    found = solve(layers, {"s": limit}, fixed={"s": 1.0})
+    free = [
+        replace(layer, options=tuple(replace(one, costs={**one.costs, "free": 0.0}) for one in layer.options))
+        for layer in layers
+    ]
+    with_two = solve(free, {"s": limit, "free": 1.0}, fixed={"s": 1.0})  # which are solved with all options
+    assert found.value == pytest.approx(with_two.value, rel=1e-9)
+
+
+def test_most_options_of_many_layers_are_ruled_out() -> None:
+    layers = alike(350, 0)
+    values = [[layer.weight * option.value for option in layer.options] for layer in layers]
+    costs = [[option.costs["s"] for option in layer.options] for layer in layers]
+    left = find_hopeful(values, costs, 0.5 * sum(map(min, costs)))
+    assert min(map(len, left)) >= 1
+    assert sum(map(len, left)) < 1.5 * len(layers)
+
+
+def test_the_solver_leaves_stdout_to_json(capfd: pytest.CaptureFixture[str]) -> None:
+    """HiGHS prints a line of debugging past Python's streams while it solves problems such as this one."""
+    front(alike(351, 0), "s", points=6, fixed={"s": 1.0})
+    assert capfd.readouterr() == ("", "")
 
 
 def test_budgets_that_can_be_kept_alone_but_not_together_are_named() -> None:

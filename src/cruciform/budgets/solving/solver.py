@@ -2,8 +2,8 @@
 
     maximize Σᵢⱼ wᵢ vᵢⱼ xᵢⱼ  with  Σⱼ xᵢⱼ = 1 for every layer i,  Σᵢⱼ cᵢⱼᵏ xᵢⱼ ≤ Bᵏ for every budget k,  x ∈ {0, 1}
 
-A multiple-choice knapsack, solved by HiGHS through SciPy. Dominated options are dropped first, which changes no optimum
-and makes it fast.
+A multiple-choice knapsack, solved by HiGHS through SciPy. Options that are dominated, or that a bound rules out, are
+dropped first, which changes no optimum and makes it fast.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from cruciform.budgets.solving.hopeless import find_hopeful
 from cruciform.errors import BudgetError, MissingExtraError
+from cruciform.text.native_output import STDOUT, without_chatter
 
 ATTEMPTS = 4
 TOLERANCE = 1e-6
@@ -124,6 +126,11 @@ def _solve(layers: Sequence[Layer], kept: Sequence[Sequence[Option]], room: Mapp
     if not layers:
         return []
     optimize, sparse = import_scipy()
+    if len(room) == 1:
+        ((name, limit),) = room.items()
+        values = [[layer.weight * option.value for option in row] for layer, row in zip(layers, kept, strict=True)]
+        hopeful = find_hopeful(values, [[option.costs[name] for option in row] for row in kept], limit)
+        kept = [[row[place] for place in places] for row, places in zip(kept, hopeful, strict=True)]
     options = [option for row in kept for option in row]
     weights = [layer.weight for layer, row in zip(layers, kept, strict=True) for _ in row]
     owners = [index for index, row in enumerate(kept) for _ in row]
@@ -133,13 +140,14 @@ def _solve(layers: Sequence[Layer], kept: Sequence[Sequence[Option]], room: Mapp
         scale = abs(limit) or 1.0  # each budget in its own unit: seconds and MACs differ by 12 orders of magnitude
         row = np.array([[option.costs[name] / scale for option in options]])
         constraints.append(optimize.LinearConstraint(sparse.csr_array(row), -np.inf, limit / scale))
-    result = optimize.milp(
-        c=[-weight * option.value for weight, option in zip(weights, options, strict=True)],
-        constraints=constraints,
-        integrality=np.ones(len(options)),
-        bounds=optimize.Bounds(0, 1),
-        options={"mip_rel_gap": 0.0},
-    )
+    with without_chatter(STDOUT):  # the solver has a line of debugging left in it, and our stdout may be JSON
+        result = optimize.milp(
+            c=[-weight * option.value for weight, option in zip(weights, options, strict=True)],
+            constraints=constraints,
+            integrality=np.ones(len(options)),
+            bounds=optimize.Bounds(0, 1),
+            options={"mip_rel_gap": 0.0},
+        )
     if result.x is None:
         raise BudgetError(f"the budgets of {' and '.join(room)} can each be met, but not together: raise one")
     return [option for option, taken in zip(options, result.x, strict=True) if taken > 0.5]

@@ -1,9 +1,5 @@
 """ExecuTorch: one file for its small runtime, run by XNNPACK where possible."""
 
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +13,7 @@ from torch.fx import GraphModule
 from cruciform.deployment.rewrites.graph import export, without_warnings
 from cruciform.deployment.targets.target import TARGETS, Engine, Target
 from cruciform.errors import DeployError, MissingExtraError, first_line
+from cruciform.text.native_output import without_chatter
 
 FILE = "model.pte"
 AT_WORK: WeakSet[Any] = WeakSet()
@@ -40,7 +37,7 @@ class ExecuTorch(Target):
         executorch = _import_executorch()
         program = export(graph, input_size, batch=batch, exactly=True)
         try:
-            with torch.no_grad(), without_warnings(), _without_chatter():
+            with torch.no_grad(), without_warnings(), without_chatter():
                 lowered = executorch.lower(program, partitioner=[executorch.partitioner()])
                 made = lowered.to_executorch()
         except Exception as error:  # it raises whatever it meets
@@ -59,7 +56,7 @@ class ExecuTorch(Target):
         _set_threads(executorch.library, threads)
         remarks: list[str] = []
         try:
-            with _without_chatter(remarks):
+            with without_chatter(remarks=remarks):
                 method = executorch.runtime.get().load_program(folder / FILE).load_method("forward")
                 size = method.metadata.input_tensor_meta(0).sizes()
                 method.execute([torch.zeros(size)])  # unsupported operations fail only here
@@ -83,7 +80,7 @@ class ExecuTorch(Target):
 
 def _set_threads(library: Any, threads: int) -> None:
     # Every loaded method keeps a pointer to the pool: replacing it crashes the process when one is used again.
-    with _without_chatter():
+    with without_chatter():
         current = library._threadpool_get_thread_count()
         if current != threads and not AT_WORK:
             library._unsafe_reset_threadpool(threads)
@@ -97,7 +94,7 @@ def _set_threads(library: Any, threads: int) -> None:
 
 def _import_executorch() -> Any:
     try:
-        with without_warnings(), _without_chatter():
+        with without_warnings(), without_chatter():
             from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
             from executorch.exir import to_edge_transform_and_lower
             from executorch.extension.pybindings import portable_lib
@@ -109,22 +106,6 @@ def _import_executorch() -> Any:
     return SimpleNamespace(
         lower=to_edge_transform_and_lower, partitioner=XnnpackPartitioner, library=portable_lib, runtime=Runtime
     )
-
-
-@contextmanager
-def _without_chatter(remarks: list[str] | None = None) -> Iterator[None]:
-    """Capture what native code prints to stderr, and add it to a list if one is given."""
-    terminal = os.dup(2)
-    with tempfile.TemporaryFile() as file:
-        os.dup2(file.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(terminal, 2)
-            os.close(terminal)
-            if remarks is not None:
-                file.seek(0)
-                remarks += file.read().decode(errors="replace").splitlines()
 
 
 TARGETS.add(ExecuTorch.name, ExecuTorch())
