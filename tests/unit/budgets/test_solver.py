@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cruciform.budgets.solving.hopeless import find_hopeful
+from cruciform.budgets.solving.good_choice import choose_well
 from cruciform.budgets.solving.solver import Layer, Option, front, solve
 from cruciform.errors import BudgetError
 
@@ -147,14 +147,37 @@ def test_most_options_of_many_layers_are_ruled_out() -> None:
     layers = alike(350, 0)
     values = [[layer.weight * option.value for option in layer.options] for layer in layers]
     costs = [[option.costs["s"] for option in layer.options] for layer in layers]
-    left = find_hopeful(values, costs, 0.5 * sum(map(min, costs)))
-    assert min(map(len, left)) >= 1
-    assert sum(map(len, left)) < 1.5 * len(layers)
+    found = choose_well(values, costs, 0.5 * sum(map(min, costs)))
+    assert found is not None
+    assert min(map(len, found.hopeful)) >= 1
+    assert sum(map(len, found.hopeful)) < 1.5 * len(layers)
+    assert found.gap < 1e-4
+
+
+@given(problems())
+def test_a_good_choice_is_at_most_its_gap_from_the_best(problem: tuple[list[Layer], dict[str, float]]) -> None:
+    layers, budgets = problem
+    limit = budgets["seconds"]
+    values = [[layer.weight * option.value for option in layer.options] for layer in layers]
+    costs = [[option.costs["seconds"] for option in layer.options] for layer in layers]
+    found = choose_well(values, costs, limit)
+    if found is None:  # the limit is what the cheapest options come to, but for rounding
+        assert limit == pytest.approx(sum(map(min, costs)))
+        return
+    assert sum(row[place] for row, place in zip(costs, found.chosen, strict=True)) <= limit * (1 + 1e-9)
+    known = sum(row[place] for row, place in zip(values, found.chosen, strict=True))
+    span = sum(max(row) - min(row) for row in values) or 1.0
+    best = solve(layers, {"seconds": limit}).value
+    assert best - 1e-6 <= known + found.gap * span
+    assert known <= best + 1e-6
 
 
 def test_the_solver_leaves_stdout_to_json(capfd: pytest.CaptureFixture[str]) -> None:
     """HiGHS prints a line of debugging past Python's streams while it solves problems such as this one."""
-    front(alike(351, 0), "s", points=6, fixed={"s": 1.0})
+    layers = alike(351, 0)
+    least = sum(min(option.costs["s"] for option in layer.options) for layer in layers)
+    for share in (0.2, 0.4, 0.6, 0.8):
+        solve(layers, {"s": 1 + share * least}, fixed={"s": 1.0})
     assert capfd.readouterr() == ("", "")
 
 

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from cruciform.budgets.solving.hopeless import find_hopeful
+from cruciform.budgets.solving.good_choice import choose_well
 from cruciform.errors import BudgetError, MissingExtraError
 from cruciform.text.native_output import STDOUT, without_chatter
 
 ATTEMPTS = 4
 TOLERANCE = 1e-6
 SLACK = 1e-9
+EXACT, VISIBLE = 1e-12, 1e-3  # gaps: of a choice, and of a point in a picture
 NO_DECIMALS = 1000  # amounts from here on are printed without decimals
 
 
@@ -68,7 +69,11 @@ class Solution:
 
 
 def solve(
-    layers: Sequence[Layer], budgets: Mapping[str, float], *, fixed: Mapping[str, float] | None = None
+    layers: Sequence[Layer],
+    budgets: Mapping[str, float],
+    *,
+    fixed: Mapping[str, float] | None = None,
+    gap: float = EXACT,
 ) -> Solution:
     """Choose the options of the greatest total value within all budgets.
 
@@ -76,6 +81,7 @@ def solve(
         layers: The layers and their options.
         budgets: The limits, by cost unit.
         fixed: The cost of the rest of the network.
+        gap: How much less than the best is good enough, as a fraction of what the values of all layers range over.
 
     Raises:
         BudgetError: Even the cheapest options exceed a budget.
@@ -88,7 +94,7 @@ def solve(
         # differences to the dense network.
         tighter = TOLERANCE * 4 ** (attempt - 1) if attempt else 0.0
         room = {name: limit - rest[name] - tighter * abs(limit - rest[name]) for name, limit in budgets.items()}
-        chosen = _solve(layers, kept, room)
+        chosen = _solve(layers, kept, room, gap)
         solution = _total(layers, chosen, rest, budgets)
         if all(solution.costs[name] <= limit for name, limit in budgets.items()):
             return solution
@@ -98,7 +104,7 @@ def solve(
 def front(
     layers: Sequence[Layer], budgeted: str, *, points: int = 20, fixed: Mapping[str, float] | None = None
 ) -> list[Solution]:
-    """Return the Pareto front, evenly spaced in cost, the cheapest choice first."""
+    """Return the Pareto front to draw it: evenly spaced in cost, the cheapest choice first, to a thousandth."""
     rest = (fixed or {}).get(budgeted, 0.0)
     low, high = (
         rest + sum(pick(option.costs[budgeted] for option in layer.options) for layer in layers) for pick in (min, max)
@@ -107,7 +113,7 @@ def front(
     for index in range(points):
         limit = low + (high - low) * index / max(1, points - 1)
         limit += SLACK * max(abs(limit), abs(rest))  # costs are differences to the rest, and may cancel
-        solution = solve(layers, {budgeted: limit}, fixed=fixed)
+        solution = solve(layers, {budgeted: limit}, fixed=fixed, gap=VISIBLE)
         if not found or solution.value > found[-1].value:
             found.append(solution)
     return found
@@ -122,15 +128,20 @@ def _undominated(layer: Layer, budgeted: list[str]) -> list[Option]:
     return kept
 
 
-def _solve(layers: Sequence[Layer], kept: Sequence[Sequence[Option]], room: Mapping[str, float]) -> list[Option]:
+def _solve(
+    layers: Sequence[Layer], kept: Sequence[Sequence[Option]], room: Mapping[str, float], gap: float
+) -> list[Option]:
     if not layers:
         return []
     optimize, sparse = import_scipy()
     if len(room) == 1:
         ((name, limit),) = room.items()
         values = [[layer.weight * option.value for option in row] for layer, row in zip(layers, kept, strict=True)]
-        hopeful = find_hopeful(values, [[option.costs[name] for option in row] for row in kept], limit)
-        kept = [[row[place] for place in places] for row, places in zip(kept, hopeful, strict=True)]
+        good = choose_well(values, [[option.costs[name] for option in row] for row in kept], limit)
+        if good and good.gap <= gap:
+            return [row[place] for row, place in zip(kept, good.chosen, strict=True)]
+        if good:
+            kept = [[row[place] for place in places] for row, places in zip(kept, good.hopeful, strict=True)]
     options = [option for row in kept for option in row]
     weights = [layer.weight for layer, row in zip(layers, kept, strict=True) for _ in row]
     owners = [index for index, row in enumerate(kept) for _ in row]

@@ -1,4 +1,4 @@
-"""Drop the options that no optimal choice under one budget can have.
+"""Find a good choice under one budget, how far it may be from the best, and the options that no better one can have.
 
 With a price λ on the budget each layer is chosen for by itself, and what they come to, Σᵢ maxⱼ(wᵢvᵢⱼ − λcᵢⱼ) + λB, is a
 bound on every choice. An option that loses more against the best of its layer than lies between that bound and a choice
@@ -6,6 +6,7 @@ that is known is in no better choice. What is left of hundreds of layers is a fe
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,22 @@ DOUBLINGS = 200
 ROUNDING = 1e-12  # of the bound: options so close to it are kept
 
 
-def find_hopeful(values: Sequence[Sequence[float]], costs: Sequence[Sequence[float]], room: float) -> list[list[int]]:
-    """Return which options of each layer may be in an optimal choice; at least one such choice is left.
+class GoodChoice(NamedTuple):
+    """A choice that keeps the budget.
+
+    Attributes:
+        chosen: The place of the option of each layer.
+        gap: How much more any choice can be worth at most, as a fraction of what the values of all layers range over.
+        hopeful: The places of the options of each layer that may be in a better choice, and of those chosen here.
+    """
+
+    chosen: list[int]
+    gap: float
+    hopeful: list[list[int]]
+
+
+def choose_well(values: Sequence[Sequence[float]], costs: Sequence[Sequence[float]], room: float) -> GoodChoice | None:
+    """Choose an option for each layer; None where rounding decides whether the cheapest options fit.
 
     Args:
         values: Of the options of each layer, weighted.
@@ -29,13 +44,17 @@ def find_hopeful(values: Sequence[Sequence[float]], costs: Sequence[Sequence[flo
     cost, room = cost / scale, room / scale
     price = _find_price(value, cost, room)
     if price is None:
-        return [list(range(len(row))) for row in values]
+        return None
     worth = value - price * cost
     best = worth.max(axis=1)
     bound = best.sum() + price * room
-    known = _improve(value, cost, room, worth.argmax(axis=1))
+    chosen = _improve(value, cost, room, worth.argmax(axis=1))
+    known = _pick(value, chosen).sum()
     hopeful = bound - (best[:, None] - worth) >= known - ROUNDING * max(abs(bound), abs(best).sum())
-    return [np.flatnonzero(row).tolist() for row in hopeful]
+    hopeful[np.arange(len(value)), chosen] = True
+    span = sum(max(row) - min(row) for row in values) or 1.0
+    places = [np.flatnonzero(row).tolist() for row in hopeful]
+    return GoodChoice(chosen.tolist(), float((bound - known) / span), places)
 
 
 def _table(rows: Sequence[Sequence[float]], empty: float) -> Floats:
@@ -66,8 +85,8 @@ def _find_price(value: Floats, cost: Floats, room: float) -> float | None:
     return high
 
 
-def _improve(value: Floats, cost: Floats, room: float, chosen: NDArray[np.intp]) -> float:
-    """Return the value of a choice after the best exchanges in two layers at a time, while there are any."""
+def _improve(value: Floats, cost: Floats, room: float, chosen: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Change a choice by the best exchange in two layers at a time, while there is any."""
     layers, options = np.nonzero(np.isfinite(value))
     while True:
         gain = (value - _pick(value, chosen)[:, None])[layers, options]
@@ -80,7 +99,7 @@ def _improve(value: Floats, cost: Floats, room: float, chosen: NDArray[np.intp])
         both = np.where((fitting >= 0) & (layers != layers[other]), gain + gain[other], 0.0)
         first = both.argmax()
         if both[first] <= ROUNDING * abs(_pick(value, chosen)).sum():
-            return float(_pick(value, chosen).sum())
+            return chosen
         chosen[layers[first]], chosen[layers[other[first]]] = options[first], options[other[first]]
 
 
