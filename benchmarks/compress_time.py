@@ -24,7 +24,8 @@ from cruciform.sources.build_network import build_network
 sys.path.insert(0, str(ROOT / "examples" / "real_esrgan"))
 from pictures import find_photographs, read_crops
 
-NETWORK, IMAGES, BUDGET = "timm:resnet50", 1000, 60
+NETWORK, IMAGES = "timm:resnet50", 1000
+BUDGET = 70  # its 3×3 layers alone can be rebuilt: all of them at their cheapest leave 61 %
 CROP, SIZE = 112, (3, 224, 224)
 
 
