@@ -1,7 +1,7 @@
 """Choose a scheme for every layer of a network under a budget."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import nn
@@ -116,17 +116,7 @@ def plan_budget(
 
 
 def choose(survey: Survey, limits: Mapping[str, Limit]) -> BudgetPlan:
-    """Choose the best schemes of a surveyed network under budgets, and trace the front of the first.
-
-    Raises:
-        BudgetError: The budget can't be met.
-    """
-    plan = choose_once(survey, limits)
-    return replace(plan, front=trace_front(survey, next(iter(limits))))
-
-
-def choose_once(survey: Survey, limits: Mapping[str, Limit]) -> BudgetPlan:
-    """Choose as ``choose`` does, without the front: a twentieth of the time.
+    """Choose the best schemes of a surveyed network under budgets.
 
     Raises:
         BudgetError: The budget can't be met.
@@ -134,19 +124,18 @@ def choose_once(survey: Survey, limits: Mapping[str, Limit]) -> BudgetPlan:
     _check(limits)
     budgets = _absolute(limits, survey.dense)
     found = solve(survey.layers, budgets, fixed=survey.dense)
-    chosen = tuple(_explain(layer, found, survey) for layer in survey.layers)
-    worth = found.value / _most(survey)
-    return BudgetPlan(chosen, worth, found.costs, survey.dense, budgets, (), tuple(survey.problems))
-
-
-def trace_front(survey: Survey, unit: str) -> tuple[tuple[float, float], ...]:
-    """Return the Pareto-optimal (cost, value) pairs of a cost unit, from the cheapest to the dense network."""
-    curve = front(survey.layers, unit, fixed=survey.dense)
-    return tuple((one.costs[unit], one.value / _most(survey)) for one in curve)
-
-
-def _most(survey: Survey) -> float:
-    return sum(layer.weight for layer in survey.layers)
+    first = next(iter(budgets))
+    curve = front(survey.layers, first, fixed=survey.dense)
+    most = sum(layer.weight for layer in survey.layers)
+    return BudgetPlan(
+        tuple(_explain(layer, found, survey) for layer in survey.layers),
+        found.value / most,
+        found.costs,
+        survey.dense,
+        budgets,
+        tuple((one.costs[first], one.value / most) for one in curve),
+        tuple(survey.problems),
+    )
 
 
 def _absolute(limits: Mapping[str, Limit], dense: Mapping[str, float]) -> dict[str, float]:

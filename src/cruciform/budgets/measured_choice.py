@@ -7,9 +7,8 @@ is what was wanted.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
-from cruciform.budgets.budget_plan import BudgetPlan, choose, choose_once, trace_front
+from cruciform.budgets.budget_plan import BudgetPlan, choose
 from cruciform.budgets.plan_clock import MeasuredPlan
 from cruciform.budgets.solving.solver import SLACK, least_cost, not_met
 from cruciform.budgets.survey import Survey
@@ -39,18 +38,13 @@ def choose_measured(
     """
     if SECONDS not in limits:
         return measure(choose(survey, limits))
-    found = _search(survey, limits, measure)
-    return replace(found, plan=replace(found.plan, front=trace_front(survey, next(iter(limits)))))
-
-
-def _search(survey: Survey, limits: Mapping[str, Limit], measure: Callable[[BudgetPlan], MeasuredPlan]) -> MeasuredPlan:
     dense, limit = survey.dense[SECONDS], limits[SECONDS]
     wanted = limit.amount if limit.relative else limit.amount / dense
     least = least_cost(survey.layers, SECONDS, fixed=survey.dense) / dense * (1 + SLACK)
     asked, low, high = max(wanted, least), 0.0, math.inf
     tried: dict[frozenset[tuple[str, str]], MeasuredPlan] = {}
     for _ in range(ATTEMPTS):
-        plan = choose_once(survey, {**limits, SECONDS: Limit(asked * dense, relative=False)})
+        plan = choose(survey, {**limits, SECONDS: Limit(asked * dense, relative=False)})
         schemes = frozenset(plan.mapping.items())
         found = tried[schemes] = tried.get(schemes) or measure(plan)
         if wanted * (1 - CLOSE) <= found.share <= wanted:

@@ -138,9 +138,9 @@ def _solve(
         ((name, limit),) = room.items()
         values = [[layer.weight * option.value for option in row] for layer, row in zip(layers, kept, strict=True)]
         good = choose_well(values, [[option.costs[name] for option in row] for row in kept], limit)
-        if good and good.gap <= gap:
-            return [row[place] for row, place in zip(kept, good.chosen, strict=True)]
         if good:
+            if good.gap <= gap:
+                return [row[place] for row, place in zip(kept, good.chosen, strict=True)]
             kept = [[row[place] for place in places] for row, places in zip(kept, good.hopeful, strict=True)]
     options = [option for row in kept for option in row]
     weights = [layer.weight for layer, row in zip(layers, kept, strict=True) for _ in row]
