@@ -26,6 +26,7 @@ from cruciform.compression.fitting.measured_rise import Probe, measure_rise, tak
 from cruciform.compression.fitting.moments import ROUNDING_SHARE
 from cruciform.compression.fitting.output_fit import QuickFit
 from cruciform.compression.fitting.output_problem import OutputProblem
+from cruciform.compression.fitting.prefix import Prefix
 from cruciform.compression.rank_candidates import count_weights
 from cruciform.errors import ConversionError
 from cruciform.nn.inspect import spec_of
@@ -123,6 +124,7 @@ def predict_rises(
     orders: dict[str, dict[str, list[int]]] = {}
     problems: list[str] = []
     probes = take_probes(model, batches, max(FEWEST, min(MOST, PASSES * sampling.inputs // max(1, 3 * len(specs)))))
+    prefix = Prefix(model, probes[0].images[:1])
     for names in _in_memory(specs):
         moments = collect_moments(model, {name: specs[name] for name in names}, batches, sampling)
         for name in names:
@@ -143,7 +145,7 @@ def predict_rises(
                 if order:
                     orders.setdefault(name, {})[scheme] = order
             exact = ROUNDING_SHARE * problem.energy
-            rise_of = _measure_rises(model, name, [fit for fit in fits.values() if fit.error > exact], probes)
+            rise_of = _measure_rises(prefix, name, [fit for fit in fits.values() if fit.error > exact], probes)
             rises[name] = {DENSE: 0.0}
             rises[name] |= {scheme: rise_of(fit.error) if fit.error > exact else 0.0 for scheme, fit in fits.items()}
             on_progress(len(rises), len(specs))
@@ -151,7 +153,7 @@ def predict_rises(
 
 
 def _measure_rises(
-    model: nn.Module, name: str, fits: Sequence[QuickFit], probes: Sequence[Probe]
+    prefix: Prefix, name: str, fits: Sequence[QuickFit], probes: Sequence[Probe]
 ) -> Callable[[float], float]:
     """Return the rise by the error of a candidate, from what three candidates of a layer do."""
     ordered = sorted(fits, key=lambda fit: fit.error)
@@ -159,7 +161,7 @@ def _measure_rises(
     points: list[tuple[float, float]] = []
     for number in sorted({count // 4, count // 2, count - 1}) if count else ():
         fit = ordered[number]
-        x, rise = log(fit.error), measure_rise(model, name, fit.kernel, fit.bias, probes)
+        x, rise = log(fit.error), measure_rise(prefix, name, fit.kernel, fit.bias, probes)
         if rise <= 0 or (points and x <= points[-1][0]):
             continue
         y = log(rise)

@@ -4,6 +4,7 @@ import copy
 import subprocess
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -207,7 +208,7 @@ def test_parts_together_have_all_inputs_whatever_the_batches(trained: nn.Module,
     layers = {"3": spec_of(trained.get_submodule("3"))}
     every = Sampling(patches=1e9, inputs=9)
     (whole,) = collect_moments(trained, layers, lambda: [given], every)["3"]
-    first, second = collect_moments(trained, layers, lambda: given.split(sizes), every, parts=2)["3"]
+    first, second = collect_moments(trained, layers, lambda: given.split(sizes), replace(every, parts=2))["3"]
     assert (first.count, second.count) == (5 * 64, 4 * 64)
     torch.testing.assert_close(first.joined_(second).inputs, whole.inputs)
 
@@ -362,8 +363,8 @@ def test_corrections_are_judged_with_the_original_behind_them(
     compressed = convert(trained, "sf:rank=2", init="fit", input_size=(3, 16, 16)).model.eval()
     judged: list[float] = []
 
-    def kept(model: nn.Module, probes: Any) -> float:
-        judged.append(fit_network_error(model, probes))
+    def kept(*given: Any) -> float:
+        judged.append(fit_network_error(*given))
         return judged[-1]
 
     fit_network_error = fit_network.output_error

@@ -10,6 +10,7 @@ from cruciform.compression.fitting.measured_rise import measure_rise, take_probe
 from cruciform.compression.fitting.moments import MomentSums
 from cruciform.compression.fitting.output_fit import QuickFit, fit_plan, fit_quickly
 from cruciform.compression.fitting.output_problem import OutputProblem
+from cruciform.compression.fitting.prefix import Prefix
 from cruciform.compression.fitting.sensitivity import measure_sensitivity
 from cruciform.compression.predicted_rise import _interpolate, _measure_rises
 from cruciform.schemes import make_plan
@@ -52,7 +53,8 @@ def test_a_measured_rise_is_what_the_replacement_changes() -> None:
     kernel, bias = torch.randn(4, 3, 3, 3), torch.randn(4)
     weights = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     expected = network(images).detach()
-    found = measure_rise(network, "conv", kernel, bias, take_probes(network, lambda: images.split(30), 40))
+    prefix, probes = Prefix(network, images[:1]), take_probes(network, lambda: images.split(30), 40)
+    found = measure_rise(prefix, "conv", kernel, bias, probes)
     changed = nn.functional.conv2d(images[:40], kernel, bias).flatten(1) @ network.matrix.T
     assert found == pytest.approx(float((changed.reshape(40, 2, 3) - expected[:40]).square().mean()), rel=1e-4)
     assert all(torch.equal(tensor, weights[name]) for name, tensor in network.state_dict().items())
@@ -130,7 +132,8 @@ def test_large_errors_of_a_layer_raise_the_output_error_by_more_than_their_share
     # The rise is quadratic in the change, so it is quadratic in what is called the error here.
     fits = [QuickFit(error, (weight + error * change).double(), bias.double()) for error in errors]
     images = torch.randn(4, 3, 8, 8, generator=generator)
-    rise_of = _measure_rises(model, "2", fits, take_probes(model, lambda: [images], 4))
-    real = [measure_rise(model, "2", fit.kernel, fit.bias, take_probes(model, lambda: [images], 4)) for fit in fits]
+    prefix, probes = Prefix(model, images[:1]), take_probes(model, lambda: [images], 4)
+    rise_of = _measure_rises(prefix, "2", fits, probes)
+    real = [measure_rise(prefix, "2", fit.kernel, fit.bias, probes) for fit in fits]
     assert [rise_of(error) for error in errors] == pytest.approx(real, rel=1e-3)
     assert real[-1] == pytest.approx(64 * real[0], rel=1e-3)

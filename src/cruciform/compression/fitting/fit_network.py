@@ -12,7 +12,7 @@ ones save passes in networks of hundreds of layers. The original runs once for m
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ from cruciform.compression.fitting.measured_rise import Probe, output_error, rep
 from cruciform.compression.fitting.moments import Moments
 from cruciform.compression.fitting.norms import move_norms_, norm_after, shift_norm_
 from cruciform.compression.fitting.output_fit import fit_outputs
+from cruciform.compression.fitting.prefix import Prefix
 from cruciform.compression.fitting.shortcuts import find_shortcuts
 from cruciform.errors import ConversionError
 from cruciform.nn.composite import CompositeConv
@@ -116,6 +117,8 @@ def fit_network_(
     shortcuts = find_shortcuts(original, order, batches)
     tries = (bool(shortcuts) + len(SHARES)) * max(1, ceil(len(order) / sampling.block))
     probes = take_probes(original, batches, max(FEWEST_PROBES, min(MOST_PROBES, PASSES * sampling.inputs // tries)))
+    prefixes = [Prefix(compressed, probes[0].images[:1]) for _ in range(2)]  # for all inputs, and for the probes
+    halved = replace(sampling, parts=2)
     samples: dict[str, list[list[OutputSample]]] = {}
     for first in range(0, len(left), sampling.block):
         names = left[first : first + sampling.block]
@@ -128,11 +131,11 @@ def fit_network_(
             specs = {name: pairs[name].spec for name in names}
             wanted = {name: samples.pop(name) for name in names}
             moments = collect_moments(
-                compressed, specs, batches, sampling, samples=wanted, shortcuts=shortcuts, parts=2
+                compressed, specs, batches, halved, samples=wanted, shortcuts=shortcuts, prefix=prefixes[0]
             )
             centered = {name: pairs[name].layer.plan.stages[-1].bias or takes_means(original, name) for name in names}
             targets = {name: _targets(pairs[name], moments.pop(name), centered=centered[name]) for name in names}
-            chosen = _choose_targets(compressed, pairs, targets, probes)
+            chosen = _choose_targets(prefixes[1], pairs, targets, probes)
             targets.clear()
         for name in names:
             layer, trained, _ = pairs[name]
@@ -188,7 +191,7 @@ def _targets(pair: Pair, parts: Sequence[Moments], *, centered: bool) -> list[Fi
 
 
 def _choose_targets(
-    compressed: nn.Module,
+    prefix: Prefix,
     pairs: Mapping[str, Pair],
     targets: Mapping[str, Sequence[FitTarget]],
     probes: Sequence[Probe],
@@ -196,9 +199,9 @@ def _choose_targets(
     """Return what the layers of a block are fitted to: what brings the network's outputs nearest to the original's.
 
     Args:
-        compressed: In which the layers of the block compute what the convolutions that they replace do.
+        prefix: Of the network in which the layers of the block compute what the convolutions that they replace do.
         pairs: All layers.
-        targets: Of the layers of the block.
+        targets: Of the layers of the block, in the order in which they run.
         probes: What the network is run on.
     """
 
@@ -209,7 +212,7 @@ def _choose_targets(
                     trained = pairs[name].trained
                     weight = trained.get_parameter("weight").detach().clone()
                     stack.enter_context(replaced(trained, correction.kernel(weight), correction.bias(weight)))
-            return output_error(compressed, probes)
+            return output_error(prefix, next(iter(targets)), probes)
 
     def at(share: float, chosen: Mapping[str, FitTarget]) -> dict[str, FitTarget]:
         return {

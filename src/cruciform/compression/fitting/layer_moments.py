@@ -17,6 +17,7 @@ from torch.utils.hooks import RemovableHandle
 
 from cruciform.compression.fitting.input_patches import draw_positions, take_outputs, take_patches
 from cruciform.compression.fitting.moments import Moments, MomentSums
+from cruciform.compression.fitting.prefix import Prefix
 from cruciform.errors import ConversionError
 from cruciform.spec import ConvSpec
 
@@ -53,11 +54,13 @@ class Sampling:
         inputs: How many calibration inputs there are.
         block: Layers whose moments are collected in one pass of the compressed network; 1 fits every layer to what
             all those before it deliver.
+        parts: The inputs are dealt out to as many parts, with moments of each; fewer where there are fewer inputs.
     """
 
     patches: float = 8.0
     inputs: int = 1024
     block: int = 1
+    parts: int = 1
 
     def positions(self, spec: ConvSpec) -> int:
         """Return how many patches of each input of a layer are taken, where it has as many."""
@@ -114,11 +117,26 @@ class _Recorder:
                 handle.remove()
 
     @torch.no_grad()
-    def over(self, batches: Batches) -> Iterator[Tensor]:
-        """Record batch after batch, and yield the inputs of each."""
-        for images in batches():
-            self.run(images)
-            yield images
+    def over(self, batches: Batches, prefix: Prefix | None = None) -> Iterator[Tensor]:
+        """Record batch after batch, and yield the inputs of each.
+
+        Args:
+            batches: The calibration inputs.
+            prefix: Of the network, where it has run before.
+        """
+        if prefix is None:
+            for images in batches():
+                self.run(images)
+                yield images
+        else:
+            for images, _ in prefix.over(next(iter(self.inputs)), self._look, batches()):
+                yield images
+
+    def _look(self, images: Tensor) -> list[Tensor]:
+        """Record a batch, and return all that was recorded."""
+        self.run(images)
+        calls = [*self.inputs.values(), *self.outputs.values()]
+        return [*(tensor for each in calls for tensor in each), *self.sums.values()]
 
     def _keep_input(self, name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -255,7 +273,7 @@ def collect_moments(
     *,
     samples: Samples | None = None,
     shortcuts: Mapping[str, Shortcut] = NO_SHORTCUTS,
-    parts: int = 1,
+    prefix: Prefix | None = None,
 ) -> dict[str, list[Moments]]:
     """Return the moments of some layers: of what they read in a network, and of what they shall give.
 
@@ -266,9 +284,9 @@ def collect_moments(
         sampling: How many patches.
         samples: What they gave in the original; None: what they give in this network.
         shortcuts: As for the samples; these layers have 2·d outputs.
-        parts: The inputs are dealt out to as many parts, with moments of each; fewer where there are fewer inputs.
+        prefix: Of the network, which has run before; the layers are in the order in which they run.
     """
-    parts = min(parts, sampling.inputs)
+    parts = min(sampling.parts, sampling.inputs)
     sums = {
         name: [
             MomentSums(spec.in_channels * prod(spec.kernel), spec.out_channels * (2 if name in shortcuts else 1))
@@ -279,7 +297,7 @@ def collect_moments(
     sampler = _Sampler(layers, sampling)
     recorder = _Recorder(model, list(layers), shortcuts, inputs=True, outputs=samples is None)
     dealt = 0
-    for number, images in enumerate(recorder.over(batches)):
+    for number, images in enumerate(recorder.over(batches, prefix)):
         for name, spec in layers.items():
             given = recorder.inputs[name]
             if samples is None:

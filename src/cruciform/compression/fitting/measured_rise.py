@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from cruciform.compression.fitting.layer_moments import Batches
+from cruciform.compression.fitting.prefix import Prefix
 from cruciform.compression.fitting.sensitivity import is_class_scores, output_tensors
 
 
@@ -34,25 +35,33 @@ def take_probes(model: nn.Module, batches: Batches, count: int) -> list[Probe]:
     return probes
 
 
-@torch.no_grad()
-def measure_rise(model: nn.Module, name: str, kernel: Tensor, bias: Tensor, probes: Sequence[Probe]) -> float:
+def measure_rise(prefix: Prefix, name: str, kernel: Tensor, bias: Tensor, probes: Sequence[Probe]) -> float:
     """Return the rise of the network's output error with another kernel and bias in one convolution.
 
     Args:
-        model: The trained network, in evaluation mode.
+        prefix: Of the trained network, for these probes.
         name: The convolution.
         kernel: In the place of its weight.
         bias: In the place of its bias; also where it has none, because a norm after it would follow.
         probes: What it is run on.
     """
-    with replaced(model.get_submodule(name), kernel, bias):
-        return output_error(model, probes)
+    with replaced(prefix.model.get_submodule(name), kernel, bias):
+        return output_error(prefix, name, probes)
 
 
-@torch.no_grad()
-def output_error(model: nn.Module, probes: Sequence[Probe]) -> float:
-    """Return how far the outputs of a network are from those of the original."""
-    total = sum(len(images) * _difference(outputs, output_tensors(model(images))) for images, outputs in probes)
+def output_error(prefix: Prefix, layer: str, probes: Sequence[Probe]) -> float:
+    """Return how far the outputs of a network are from those of the original.
+
+    Args:
+        prefix: Of the network, for these probes.
+        layer: What has ended before it starts gives what it gave the last time.
+        probes: What the network is run on.
+    """
+    model = prefix.model
+    passes = prefix.over(layer, lambda images: output_tensors(model(images)), [images for images, _ in probes])
+    total = sum(
+        len(images) * _difference(outputs, found) for (_, outputs), (images, found) in zip(probes, passes, strict=True)
+    )
     return total / sum(len(images) for images, _ in probes)
 
 
