@@ -17,13 +17,12 @@ import copy
 import json
 import statistics
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
-from compress import PARTS, SIZE, HeldOut, compressed_of, on_test_set, read_compressed, say, settings
+from compress import PARTS, SIZE, HeldOut, on_test_set, read_compressed, say, settings
 from compress_networks import NETWORKS, ROOT, RUNS, run_of, trained
-from compress_tuned import tune
+from compress_tuned import tune, tuned_of
 from finished_rows import FinishedRows
 from torch import nn
 
@@ -103,7 +102,7 @@ def make_ours(name: str, seed: int, budget: int, share: float) -> nn.Module:
 def train_narrow(name: str, seed: int, budget: int, share: float, epochs: int) -> nn.Module:
     """Train a narrower network from scratch for as many MACs as the original and its fine-tuning took."""
     network, options = NETWORKS[name], FAMILIES[name]
-    dense = trained(name, seed).eval()
+    dense = cruciform.create_model("cifar_fast", widths=WIDTHS, **options).eval()  # trained or not takes the same time
     widths, models = [], []
     for each in narrow_widths():
         widths.append(each)
@@ -131,14 +130,15 @@ MAKERS: Mapping[str, Callable[[str, int, int, float], nn.Module]] = {
 def measure(contestant: str, name: str, seed: int, budget: int, epochs: int) -> dict[str, Any]:
     """Make one network, fine-tune it or train it, and read the test set."""
     say(f"{name}, seed {seed}, {budget} %: {contestant}")
-    dense = trained(name, seed).eval()
     share = PARTS["networks"].read()[f"{name}-{seed}"]["budgets"][str(budget)]["ours"]["share"]
     if contestant == NARROW:
         model = train_narrow(name, seed, budget, share, epochs)
     else:
         made = MAKERS[contestant](name, seed, budget, share)
-        model = tune(name, seed, made, dense, Path(f"{compressed_of(name, seed, budget)}-{contestant}"), epochs)
+        run = tuned_of(name, seed, budget, epochs, contestant)
+        model = tune(name, seed, made, trained(name, seed).eval(), run, epochs)
     model.eval()
+    dense = trained(name, seed).eval()
     found = {
         **on_test_set(name, model),
         "dense": on_test_set(name, dense),

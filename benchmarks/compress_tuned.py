@@ -45,6 +45,11 @@ def tune(name: str, seed: int, model: nn.Module, original: nn.Module, run: Path,
     return cruciform.distill(recipe, run, model=model, teacher=original, observers=[make_observer()])
 
 
+def tuned_of(name: str, seed: int, budget: int, epochs: int, maker: str = "ours") -> Path:
+    """Return the run in which a compressed network is tuned."""
+    return Path(f"{compressed_of(name, seed, budget)}-{maker}-tuned-{epochs}")
+
+
 def in_int8(name: str, seed: int, networks: Mapping[str, nn.Module]) -> dict[str, dict[str, float]]:
     """Return the test accuracy in int8 and the time of each network, timed side by side."""
     run = run_of(name, seed)
@@ -72,7 +77,7 @@ def measure(name: str, seed: int, budget: int, epochs: int) -> dict[str, Any]:
     """Tune one compressed network and quantize it."""
     original = trained(name, seed).eval()
     made = read_compressed(name, seed, budget)
-    tuned = tune(name, seed, made, original, Path(f"{compressed_of(name, seed, budget)}-tuned-{epochs}"), epochs)
+    tuned = tune(name, seed, made, original, tuned_of(name, seed, budget, epochs), epochs)
     found = {
         "epochs": epochs,
         "dense": on_test_set(name, original),

@@ -22,7 +22,7 @@ from cruciform.budgets.plan_clock import MeasuredPlan, PlanClock
 from cruciform.budgets.solving.solver import import_scipy
 from cruciform.budgets.survey import Survey, survey_network
 from cruciform.budgets.units.cost_unit import Limit
-from cruciform.compression.batching import inputs_at_once
+from cruciform.compression.batching import batches_of
 from cruciform.compression.channel_order.reordered_network import (
     find_fixed_orders,
     reorder_metrics,
@@ -114,7 +114,7 @@ class Compressor:
                 f"the calibration images have shape {tuple(images.shape[1:])}; the network is compressed for "
                 f"{tuple(setting.input_size)}"
             )
-        self._model, self._images, self._setting, self._costs = model, images, setting, costs
+        self._model, self._setting, self._costs = model, setting, costs
         self._options = options or CompressionOptions()
         protect = tuple(self._options.protect)
         self._sampling = Sampling(inputs=len(images), block=self._options.block)
@@ -122,7 +122,7 @@ class Compressor:
         key = key_of(model, images, setting.target.name, setting.batch, setting.threads, protect, sampled)
         self._state = CompressionState(self._options.state, key, self._options.block)
         with in_mode(model, training=False):
-            self._size = inputs_at_once(model, images[:1])
+            self._batches = batches_of(model, images)
             self._valuation, self._metrics = self._prepare(protect)
 
     @property
@@ -187,10 +187,6 @@ class Compressor:
             )
         plan = replace(plan, problems=(*plan.problems, *_in_sentences(ordered.fixed)))
         return Compressed(plan, conversion, found, *times, tuple(ordered.orders))
-
-    def _batches(self) -> Sequence[Tensor]:
-        parts: tuple[Tensor, ...] = self._images.split(self._size)
-        return parts
 
     def _prepare(self, protect: tuple[str, ...]) -> tuple[RiseValuation, dict[str, Tensor]]:
         model, setting = self._model, self._setting
