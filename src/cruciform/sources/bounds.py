@@ -183,16 +183,15 @@ class _Measured(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        tensors = [value for value in tree_flatten((args, kwargs))[0] if isinstance(value, Tensor)]
-        free = any(tensor.is_meta for tensor in tensors) or kwargs.get("device") == META
         if not _makes_tensors(func):
             self._measure(0)
-            free = False
-        elif not free:
+            return func(*args, **kwargs)
+        tensors = [value for value in tree_flatten((args, kwargs))[0] if isinstance(value, Tensor)]
+        if not any(tensor.is_meta for tensor in tensors) and kwargs.get("device") != META:
             self._measure(_size(_on_meta(func, args, kwargs, is_factory=not tensors)))
+            return func(*args, **kwargs)
         result = func(*args, **kwargs)
-        if free:
-            self._measure(_size(result))
+        self._measure(_size(result))
         return result
 
 
