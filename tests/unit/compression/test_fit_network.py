@@ -20,6 +20,7 @@ from cruciform.compression.fitting.norms import measure_statistics, move_norms_
 from cruciform.compression.fitting.output_fit import fit_outputs
 from cruciform.conversion.convert import convert
 from cruciform.errors import ConversionError
+from cruciform.nn.composite import CompositeConv
 from cruciform.nn.inspect import spec_of
 from cruciform.schemes import make_plan
 from cruciform.spec import ConvSpec
@@ -130,6 +131,22 @@ def test_samples_of_other_calls_than_the_networks_are_refused(trained: nn.Module
         collect_moments(trained, specs, batches, sampling, samples=twice)
     given, own = (collect_moments(trained, specs, batches, sampling, samples=one) for one in (samples, None))
     assert torch.equal(given[name][0].cross, own[name][0].cross)
+
+
+def test_layers_that_wait_compute_the_originals_outputs_and_nothing_else(
+    trained: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compressed = convert(trained, "lr", init="fit", input_size=(3, 16, 16)).model.eval()
+    pairs, _ = fit_network._pairs(compressed, trained)
+    x, alone = images(4), CompositeConv.forward
+    with torch.no_grad():
+        wanted, before = trained(x), compressed(x)
+        monkeypatch.setattr(CompositeConv, "forward", lambda *given: pytest.fail("it runs"))
+        with fit_network._standing_in(pairs.values()):
+            assert torch.equal(compressed(x), wanted)
+        monkeypatch.setattr(CompositeConv, "forward", alone)
+        assert torch.equal(compressed(x), before)
+        assert not torch.allclose(before, wanted)
 
 
 def test_the_original_stays_what_it_is(trained: nn.Module) -> None:

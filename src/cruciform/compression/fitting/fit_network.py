@@ -32,7 +32,7 @@ from cruciform.compression.fitting.measured_rise import Probe, output_error, rep
 from cruciform.compression.fitting.moments import Moments
 from cruciform.compression.fitting.norms import move_norms_, norm_after, shift_norm_
 from cruciform.compression.fitting.output_fit import fit_outputs
-from cruciform.compression.fitting.prefix import Prefix
+from cruciform.compression.fitting.prefix import Prefix, with_forward
 from cruciform.compression.fitting.shortcuts import find_shortcuts
 from cruciform.errors import ConversionError
 from cruciform.nn.composite import CompositeConv
@@ -264,15 +264,10 @@ def _pairs(compressed: nn.Module, original: nn.Module) -> tuple[dict[str, Pair],
 @contextmanager
 def _standing_in(pairs: Iterable[Pair]) -> Iterator[None]:
     """Let layers that are not fitted yet compute what the convolutions that they replace compute of their inputs."""
-    handles = [
-        layer.register_forward_hook(lambda module, args, output, trained=trained: trained(*args))
-        for layer, trained, _ in pairs
-    ]
-    try:
+    with ExitStack() as stack:
+        for layer, trained, _ in pairs:
+            stack.enter_context(with_forward(layer, trained))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _running_order(model: nn.Module, batches: Batches) -> list[str]:

@@ -10,7 +10,7 @@ values aside, or that can't run so for another reason, runs in full each time.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -198,17 +198,22 @@ def _carried(start: _Start, name: str, *, is_read: bool) -> list[Tensor]:
 
 
 @contextmanager
-def _giving(module: nn.Module, y: Tensor) -> Iterator[None]:
-    """Let a module give something without running; a copy, since what comes after may write into it."""
+def with_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    """Let a module compute something else; its own code does not run."""
     own = vars(module)
     before = own.get("forward")
-    own["forward"] = lambda *args, **words: y.clone()
+    own["forward"] = forward
     try:
         yield
     finally:
         del own["forward"]
         if before is not None:
             own["forward"] = before
+
+
+def _giving(module: nn.Module, y: Tensor) -> AbstractContextManager[None]:
+    """Let a module give something without running; a copy, since what comes after may write into it."""
+    return with_forward(module, lambda *args, **words: y.clone())
 
 
 def _nan_like(y: Tensor) -> Tensor:
