@@ -300,7 +300,8 @@ def summarize(finished: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
         if row["svd"] is not None:
             summary[f"esrgan_{budget}_psnr_ahead_of_svd"] = round(row["ours"]["psnr"] - row["svd"]["psnr"], 2)
     summary |= summarize_volumes(finished["volumes"])
-    summary |= {f"{name}_seconds": round(row["seconds"]) for name, row in finished["times"].items()}
+    for name, row in finished["times"].items():
+        summary |= {f"{name}_seconds": round(row["seconds"]), f"{name}_images": row["images"]}
     predicted = [row["points"] for row in finished["predictions"].values() if len(row["points"]) == RANDOM]
     if predicted:
         summary["sensitivity_networks"] = len(predicted)

@@ -2,7 +2,7 @@
 
 python examples/compress_real_esrgan.py PHOTOS --budget 60%     needs: pip install 'cruciform[onnx,budget]' pillow
 
-Takes about half an hour on two cores, can be stopped and repeated; writes esrgan/compression.html and pictures.png.
+Takes an hour or two on two cores, can be stopped and repeated; writes esrgan/compression.html and pictures.png.
 """
 
 import argparse
