@@ -1,4 +1,4 @@
-"""The batches that a network is run on: gradients of all of its layers fit into memory, in the faster layout."""
+"""The batches that a network is run on: gradients of all of its layers fit into memory; images in channels_last."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ BYTES = 2e9
 
 
 def batches_of(model: nn.Module, images: Tensor) -> Batches:
-    """Return the batches of calibration inputs; images have their channels last where the network takes them so.
+    """Return the batches of calibration inputs; images in channels_last where the network allows it.
 
     Convolutions on a CPU then take a fifth less time. Some networks view their feature maps as this layout forbids.
 

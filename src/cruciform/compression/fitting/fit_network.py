@@ -6,8 +6,9 @@ travels past it, a layer may be fitted to their sum instead, so that errors do n
 taken, of these and of how much is corrected, brings the outputs of the network nearest to the original's.
 
 Layers are taken in blocks: the moments of a block are collected in one pass of the compressed network, in which all
-layers that are not fitted yet compute what the original's do. A block of one layer is the exact sequential fit; larger
-ones save passes in networks of hundreds of layers. The original runs once for many blocks.
+layers that are not fitted yet compute what the original's do. Passes start where the block does (``prefix``). A block
+of one layer is the exact sequential fit; larger ones save passes, and trials of corrections, in networks of hundreds of
+layers. The original runs once for many blocks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ from cruciform.compression.fitting.measured_rise import Probe, output_error, rep
 from cruciform.compression.fitting.moments import Moments
 from cruciform.compression.fitting.norms import move_norms_, norm_after, shift_norm_
 from cruciform.compression.fitting.output_fit import fit_outputs
-from cruciform.compression.fitting.prefix import Prefix, with_forward
+from cruciform.compression.fitting.prefix import ModuleCalls, Prefix, with_forward
 from cruciform.compression.fitting.shortcuts import find_shortcuts
 from cruciform.errors import ConversionError
 from cruciform.nn.composite import CompositeConv
@@ -110,14 +111,15 @@ def fit_network_(
     original.eval()
     compressed.eval()
     pairs, skipped = _pairs(compressed, original)
-    order = [name for name in _running_order(original, batches) if name in pairs]
+    image = next(iter(batches()))[:1]
+    order = [name for name in ModuleCalls(original, image).order if name in pairs]
     skipped |= {name: "no calibration input reaches it" for name in pairs if name not in order}
     fitted = [layer for layer in done if layer.name in order]
     left = [name for name in order if name not in {layer.name for layer in fitted}]
     shortcuts = find_shortcuts(original, order, batches)
     tries = (bool(shortcuts) + len(SHARES)) * max(1, ceil(len(order) / sampling.block))
     probes = take_probes(original, batches, max(FEWEST_PROBES, min(MOST_PROBES, PASSES * sampling.inputs // tries)))
-    prefixes = [Prefix(compressed, probes[0].images[:1]) for _ in range(2)]  # for all inputs, and for the probes
+    prefix, prefix_of_probes = Prefix(compressed, image), Prefix(compressed, image)
     halved = replace(sampling, parts=2)
     samples: dict[str, list[list[OutputSample]]] = {}
     for first in range(0, len(left), sampling.block):
@@ -131,11 +133,11 @@ def fit_network_(
             specs = {name: pairs[name].spec for name in names}
             wanted = {name: samples.pop(name) for name in names}
             moments = collect_moments(
-                compressed, specs, batches, halved, samples=wanted, shortcuts=shortcuts, prefix=prefixes[0]
+                compressed, specs, batches, halved, samples=wanted, shortcuts=shortcuts, prefix=prefix
             )
             centered = {name: pairs[name].layer.plan.stages[-1].bias or takes_means(original, name) for name in names}
             targets = {name: _targets(pairs[name], moments.pop(name), centered=centered[name]) for name in names}
-            chosen = _choose_targets(prefixes[1], pairs, targets, probes)
+            chosen = _choose_targets(prefix_of_probes, pairs, targets, probes)
             targets.clear()
         for name in names:
             layer, trained, _ = pairs[name]
@@ -268,22 +270,6 @@ def _standing_in(pairs: Iterable[Pair]) -> Iterator[None]:
         for layer, trained, _ in pairs:
             stack.enter_context(with_forward(layer, trained))
         yield
-
-
-def _running_order(model: nn.Module, batches: Batches) -> list[str]:
-    """Return the names of a network's modules in the order in which they first run."""
-    order: list[str] = []
-    handles = [
-        module.register_forward_pre_hook(lambda module, args, name=name: order.append(name))
-        for name, module in model.named_modules()
-    ]
-    try:
-        with torch.no_grad():
-            model(next(iter(batches()))[:1])
-    finally:
-        for handle in handles:
-            handle.remove()
-    return list(dict.fromkeys(order))
 
 
 def takes_means(model: nn.Module, name: str) -> bool:

@@ -5,8 +5,8 @@ So a pass of a network of n layers for each of them costs about one pass for all
 
 Modules that have ended do not run: those whose outputs are still read give what they gave to each batch, and all others
 give NaN, so that nobody reads them unseen. Which are still read is found by trying, with NaN in the place of their
-outputs, however the network is written. Before every pass one input is run in full and compared: a network that keeps
-values aside, or that can't run so for another reason, runs in full each time.
+outputs, however the network is written. Before the first pass for a layer one input is run in full and compared: a
+network that keeps values aside, or that can't run so for another reason, runs in full each time.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -52,7 +52,7 @@ class Prefix:
 
     def __init__(self, model: nn.Module, image: Tensor) -> None:
         self.model, self._image = model, image
-        self._calls = _Calls(model, image)
+        self._calls = ModuleCalls(model, image)
         self._start = _Start()
 
     @torch.no_grad()
@@ -145,8 +145,13 @@ class Prefix:
                 handle.remove()
 
 
-class _Calls:
-    """In which order the modules of a network start and end, from one run of one input."""
+class ModuleCalls:
+    """In which order the modules of a network start and end, from one run of one input.
+
+    Args:
+        model: The network, in evaluation mode.
+        image: The input, (1, channels, …).
+    """
 
     def __init__(self, model: nn.Module, image: Tensor) -> None:
         self._clock = 0
@@ -175,6 +180,11 @@ class _Calls:
             for handle in handles:
                 handle.remove()
         self._ended = {name: clock for name, clock in self._ended.items() if calls[name] == 1}
+
+    @property
+    def order(self) -> list[str]:
+        """The modules in the order in which they first start."""
+        return list(self._started)
 
     def ended_before(self, layer: str) -> set[str]:
         """Return the modules that have ended when a layer first starts."""
